@@ -10,6 +10,12 @@ need it. Every process scans Parquet and sinks Parquet, streaming. Baselines: th
 columns, and a plain polars join of the whole strings to all official ones. Measured: ``attach`` alone and the whole
 engine, with and without the gazetteer; its loading apart. The last table: the *repair* set once and ``--big`` times
 over, from Parquet and from CSV. Goals: 100,000 rows/s for road and lot, 40,000 for repair, 3 GB, flat memory.
+
+    python benchmarks/address_speed.py --plain CUSTOMERS GAZETTEER
+
+prints the share of plain addresses (decision 070), and CPU microseconds a row with and without their own way, in turn,
+by the size of a batch. CUSTOMERS: a CSV or Parquet file with ``address``, ``zipcode`` or 주소, 우편번호, such as that
+of ``normal_run.py``; without ``--plain``, this table is printed for the *repair* set.
 """
 
 from __future__ import annotations
@@ -28,6 +34,8 @@ from pathlib import Path
 
 import polars as pl
 
+PLAIN_ROWS = 200_000
+PLAIN_BATCHES = (15_000, 50_000, 200_000)
 SETS = ("road", "lot", "repair", "hard")
 CONSTANT = {
     "match_level": "exact",
@@ -218,6 +226,41 @@ def table_of_size(folder: Path, gazetteer: Path, rows: int, parts: int) -> None:
             print("|", " | ".join(cells), "|", flush=True)
 
 
+def table_of_plain(source: str, gazetteer: str, runs: int = 3) -> None:
+    """Print the share of plain addresses and what their own way saves, in batches of some sizes."""
+    from bansong.engine.address import attach, plain
+    from bansong.engine.address.gazetteer import Gazetteer
+
+    rows = scanned([source]).rename({"주소": "address", "우편번호": "zipcode"}, strict=False)
+    rows = rows.select("address", "zipcode").head(PLAIN_ROWS).collect()
+    opened, match, left = Gazetteer.open(gazetteer), attach.match_addresses, []
+
+    def counted(lookups, parsed):  # type: ignore[no-untyped-def]
+        left.append(parsed.height)
+        return match(lookups, parsed)
+
+    def cpu_of(batch: pl.DataFrame, fewest: int) -> float:
+        plain.MIN_PLAIN_ROWS = fewest  # type: ignore[misc]
+        started = time.process_time()
+        attach._match_batch(opened, "en", batch.to_struct("address"))
+        return time.process_time() - started
+
+    fewest, attach.match_addresses = plain.MIN_PLAIN_ROWS, counted
+    levels = attach._match_batch(opened, "en", rows.to_struct("address")).struct.field("match_level")
+    exact = (levels == "exact").sum() or 0
+    own = rows.height - sum(left)
+    print(
+        f"\n{rows.height:,} rows, plain {own / rows.height:.1%}, of those found as written {own / max(exact, 1):.1%}\n"
+    )
+    print("| rows in a batch | by the readings alone, CPU us a row | with plain addresses apart | ratio |")
+    print("| --- " * 4 + "|")
+    for size in (fewest, *(some for some in PLAIN_BATCHES if some <= rows.height)):
+        batch = rows.sample(min(size, rows.height), seed=size)
+        pairs = [(cpu_of(batch, rows.height + 1), cpu_of(batch, 0)) for _ in range(runs)]
+        alone, apart = (statistics.median(side) / batch.height * 1e6 for side in zip(*pairs, strict=True))
+        print(f"| {size:,} | {alone:.1f} | {apart:.1f} | {apart / alone:.2f} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("nation", type=Path)
@@ -233,6 +276,8 @@ def main() -> None:
         subprocess.run([sys.executable, __file__, "--make", *arguments], check=True)
         print(f"{os.cpu_count()} CPUs, polars {pl.__version__}")
         table_of_sets(folder, options.gazetteer, options.rows, options.runs)
+        command = [sys.executable, __file__, "--plain", str(folder / "repair-0.parquet"), str(options.gazetteer)]
+        subprocess.run(command, check=True)
         if options.big:
             table_of_size(folder, options.gazetteer, options.rows, options.big)
 
@@ -242,5 +287,7 @@ if __name__ == "__main__":
         make(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
     elif sys.argv[1:2] == ["--child"]:
         child(sys.argv[2], json.loads(sys.argv[3]), sys.argv[4], sys.argv[5], int(sys.argv[6]))
+    elif sys.argv[1:2] == ["--plain"]:
+        table_of_plain(sys.argv[2], sys.argv[3])
     else:
         main()

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
+from bansong.engine.address import plain
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.reference.gazetteer import build_gazetteer
 from conftest import ROOT, SHARED
@@ -128,6 +129,15 @@ def test_what_the_gazetteer_lacks_is_not_answered_and_never_sent(tmp_path: Path)
     assert all(one.rows > 30_000 for one in totals)
     assert sum(one.wrong for one in totals) <= 0.001 * sum(one.rows for one in totals)
     assert [one.sent for one in totals] == [0, 0, 0]
+
+
+def test_plain_addresses_are_answered_as_by_the_readings(
+    bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [(one.address, one.zipcode) for part in bench.outcomes for one in part.queries]
+    by_readings = matched(bench.gazetteer, asked)
+    monkeypatch.setattr(plain, "MIN_PLAIN_ROWS", 0)
+    assert matched(bench.gazetteer, asked).equals(by_readings)
 
 
 @pytest.fixture(scope="module")

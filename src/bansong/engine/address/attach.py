@@ -24,6 +24,7 @@ from bansong.engine.address.gazetteer import Gazetteer, lot_key, unpack_numbers
 from bansong.engine.address.lookups import Lookups, lookups_of
 from bansong.engine.address.matcher import READINGS, match_addresses, open_rows, with_narrowed_regions
 from bansong.engine.address.parse import describes_by_other, is_numbered, names_several
+from bansong.engine.address.plain import answer_plain, changes_of_heads
 from bansong.engine.address.region_split import catalogue, find_usual_heads, names_region, split_batch
 from bansong.engine.address.regions import level_named, level_number, level_of
 from bansong.engine.text import is_blank, is_masked, postal_digits
@@ -568,13 +569,22 @@ _PARSING: Final = PreparedStep(parse.parse)
 
 
 def _match_batch(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.Series:
-    lookups = lookups_of(gazetteer, len(addresses))
+    lookups, rows = lookups_of(gazetteer, len(addresses)), addresses.struct.unnest()
     try:
-        parsed = _PARSING.run(addresses.struct.unnest())
-        answers = format_match(lookups, match_addresses(lookups, parsed), lang)
-        return _with_postal_conflict(answers, parsed)[list(ADDED)].to_struct("address")
+        answers = answer_plain(lookups, rows, _changes_of_heads(lang), partial(_read, lookups, lang))
+        return answers[list(ADDED)].to_struct("address")
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # else the user's file is blamed
         raise RuntimeError(gettext("the address engine failed: {error}", error=error)) from error
+
+
+def _read(lookups: Lookups, lang: Lang, rows: pl.DataFrame) -> pl.DataFrame:
+    parsed = _PARSING.run(rows)
+    return _with_postal_conflict(format_match(lookups, match_addresses(lookups, parsed), lang), parsed)
+
+
+@cache
+def _changes_of_heads(lang: Lang) -> pl.Series:
+    return changes_of_heads(pl.concat_str(_region_changes(lang), separator="; ", ignore_nulls=True))
 
 
 def _with_postal_conflict(answers: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame:

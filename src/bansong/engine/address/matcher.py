@@ -26,7 +26,7 @@ _OTHER_LOT: Final = (
     r"(?:([가-힣]{1,6}[읍면]) ?)?([가-힣]{1,6}[0-9]{0,2}[동리]|[가-힣]{1,5}[0-9]가) ?(산)? ?"
     r"([0-9]{1,4})(?:-([0-9]{1,4}))?(?: ?번지)?(?:[^0-9가-힣층호-]|에서|[으로]|$)"
 )
-_REGION_AND_NUMBER: Final = rf"[가-힣][시도군구울산천전종주기원남북][ ,][^ ].*{_NUMBERED}"
+REGION_AND_NUMBER: Final = rf"[가-힣][시도군구울산천전종주기원남북][ ,][^ ].*{_NUMBERED}"
 
 
 def find_two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
@@ -139,7 +139,7 @@ def find_two_regions(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame
     found = [
         _find_elsewhere(lookups, rows, decided, pl.when(text.str.contains(pattern)).then(text), counts)
         for given, text, pattern, counts in (
-            (("detail", "brackets"), behind, _REGION_AND_NUMBER, numbered),
+            (("detail", "brackets"), behind, REGION_AND_NUMBER, numbered),
             (("ahead",), pl.col("ahead"), _REGION, district | long),
         )
         if not all(lacks_any(rows, name) for name in given)

@@ -29,7 +29,7 @@ LETTER: Final = f"{_OPEN}[가-힣]{_CLOSE}"
 _COMPANY: Final = r"\(([주유사재합])\)"
 _LETTER: Final = r"\(([가-힣])\)"
 _PLAIN: Final = r"^[가-힣]{1,6}(?:[0-9]{0,2}[동리읍면]|[0-9]{1,2}가)(?:[,/ ][^()]*)?\)$"
-_NOT_PLAIN: Final = "^(?:상가|[가나다라마바사아자차카타파하])동(?:[ ,/]|.$)"
+NOT_PLAIN: Final = "^(?:상가|[가나다라마바사아자차카타파하])동(?:[ ,/]|.$)"
 _REFERENCE: Final = r"\(((?:[가-힣]{2,6}[0-9]?[동리읍면]|[가-힣]{1,5}[0-9]가)(?:[,/ ][^()]*)?)\)"
 _IN_UNITS: Final = (
     r"\(((?:(?:(?:지하|지상|옥상|제|[BbFf]) ?)?[0-9A-Za-z]{1,5}(?: ?[-~,.·/] ?[0-9]+)* ?[층호동]"
@@ -55,7 +55,7 @@ def read_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
     return (
         frame.with_columns(_parts=peeled.str.splitn("(", 2))
         .with_columns(_before=pl.col("_parts").struct[0], _inner=pl.col("_parts").struct[1])
-        .with_columns(_plain=(pl.col("_inner").str.contains(_PLAIN) & ~pl.col("_inner").str.contains(_NOT_PLAIN)))
+        .with_columns(_plain=(pl.col("_inner").str.contains(_PLAIN) & ~pl.col("_inner").str.contains(NOT_PLAIN)))
         .with_columns(
             _plain_body=pl.when(plain).then("_before").str.strip_chars_end(" "),
             _plain_brackets=pl.when(plain).then("_inner").str.strip_suffix(")").str.strip_chars(" ,"),
@@ -151,10 +151,10 @@ def _with_address_in_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 _DONG: Final = r"[가-힣]{1,5}[0-9]?(?:동|리)|[가-힣]{1,5}[0-9]가(?:[0-9]{1,2}동)?"
 _HINT_AND_NAME: Final = rf"^({_DONG})(?:[,/ ]+([^0-9{HIDDEN}]+))?$"
-_HINT: Final = rf"(?:^|[,/( ])({_DONG})(?:[,/) ]|$)"
+HINT: Final = rf"(?:^|[,/( ])({_DONG})(?:[,/) ]|$)"
 _HINT_AT_HEAD: Final = rf"^(?:{_DONG})(?:[,/ ]+|$)"
 _HINT_JOINED: Final = "^([가-힣]{2,4}동)[가-힣A-Za-z0-9]+(?:빌딩|아파트|타워|상가|빌라|플라자|프라자|센터)$"
-_NO_HINT: Final = (
+NO_HINT: Final = (
     "(?:아파트|빌라|상가|빌딩|관리|주민|사무|공장|창고|연구|기숙사|경비|생산|복지|본관|별관|구관|[0-9]차|단지)[0-9]*동$"
     "|^[가나다라마바사본별에비]동$"
 )
@@ -172,12 +172,12 @@ _NO_NAME: Final = (
 # 901-1203 are a house and a door; 1588-1234 and 865-1234 are not
 _HOUSE: Final = "(?:[1-9](?:0[1-9]|[1-3][0-9])|(?:1[0-7]|[2-9][0-9])(?:0[1-9]|1[0-9]))"
 _DOOR: Final = "[1-7]?[0-9](?:0[1-9]|1[0-9]|2[0-4])"
-_DETAIL_UNIT: Final = (
+DETAIL_UNIT: Final = (
     r"[0-9](?: ?,)? ?(?:층|호|동(?:[ ,0-9]|$))|지층|지하|(?:^|[ ,])[BbF][0-9]|(?:^|[ ,(])[A-Za-z가나다라마바사]동"
     rf"|(?:[ ,가-힣A-Z]|^)(?:{_HOUSE}|[A-Za-z])[-/]{_DOOR}(?:[ ,]|$)"
 )
 # (다동), (마동) and (사동) are legal dongs: of 가동 to 사동 these three exist
-_BRACKET_UNIT: Final = (
+BRACKET_UNIT: Final = (
     r"[0-9] ?(?:층|호)|[0-9]{2} ?동|지층|지하|(?:^|[ ,])[BbF][0-9]|^[A-Za-z가나라바]동|[ ,(][A-Za-z가나다라마바사]동"
     rf"|(?:^|,|[가-힣&&[^동리가]]) ?{_HOUSE}[-/]{_DOOR}(?:[ ,]|$)"
 )
@@ -216,7 +216,7 @@ def read_detail(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 def _read_words(frame: pl.LazyFrame) -> pl.LazyFrame:
     detail, brackets, first = pl.col("detail"), pl.col("brackets"), pl.col("_first")
-    unit = detail.str.contains(_DETAIL_UNIT).fill_null(False) | brackets.str.contains(_BRACKET_UNIT).fill_null(False)
+    unit = detail.str.contains(DETAIL_UNIT).fill_null(False) | brackets.str.contains(BRACKET_UNIT).fill_null(False)
     return (
         frame.with_columns(_written=pl.col("_tail").str.strip_chars_start(CLOSING).str.strip_chars(" ,./:;-"))
         .with_columns(_written=pl.when(pl.col("_written") != "").then("_written"))
@@ -257,16 +257,16 @@ def _with_hint(frame: pl.LazyFrame) -> pl.LazyFrame:
     after = pl.when(pl.col("road").is_not_null()).then("detail")
     hints = {
         "_plain": pl.col("_plain"),
-        "_hint_in": odd.str.extract(_HINT),
+        "_hint_in": odd.str.extract(HINT),
         "_hint_joined": odd.str.extract(_HINT_JOINED),
-        "_hint_after": after.str.extract(_HINT),
-        "_hint_before": pl.col("_before_road").str.extract(_HINT),
+        "_hint_after": after.str.extract(HINT),
+        "_hint_before": pl.col("_before_road").str.extract(HINT),
     }
     return (
         with_groups(frame, brackets, _HINT_AND_NAME, "_plain", "_name")
         .with_columns(_odd=where(pl.col("_plain").is_null(), brackets))
         .with_columns(_name=compact(pl.col("_name")), _left=odd.str.replace(_HINT_AT_HEAD, ""), **hints)
-        .with_columns(pl.when(~pl.col(hint).str.contains(_NO_HINT)).then(hint).alias(hint) for hint in hints)
+        .with_columns(pl.when(~pl.col(hint).str.contains(NO_HINT)).then(hint).alias(hint) for hint in hints)
         .with_columns(hint_dong=pl.coalesce(list(hints)))
         .drop("_odd", *hints)
     )

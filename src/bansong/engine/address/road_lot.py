@@ -190,7 +190,7 @@ def _with_numbers(frame: pl.LazyFrame) -> pl.LazyFrame:
 _BLOCK: Final = r"[가-힣] ?[0-9](?:[.·,]?[0-9])*가(?: ?제?[0-9]{1,2}동|동)?"  # 성수2가3동
 _DONG: Final = rf"(?:{_BLOCK}|동(?: ?[0-9]{{1,2}}리)?|리|읍|면)"
 _NUMBERED_LOT: Final = rf"^(.*?{_DONG})(?: ?(산)(?:번지)?)?[ ,]*{NUMBER}(.*)$"
-_STRICT: Final = (
+STRICT_LOT: Final = (
     r"(?:^|[ ,/:(])([가-힣]{1,6}[0-9]{0,2}(?:동|리)|[가-힣]{1,6}[0-9]가)(?: ?(산) ?| )?([0-9]{1,4})"
     r"(?:-([0-9]{1,4}))?(번지)?(?:[ ,/)]|$)"
 )
@@ -300,7 +300,7 @@ def _with_second_address(frame: pl.LazyFrame) -> pl.LazyFrame:
     sure = (sure | word.str.ends_with("리") | in_brackets) & ~word.str.contains(_NO_DONG)
     return (
         frame.with_columns(_around=pl.when(pl.col("_pre").is_null() & pl.col("road").is_not_null()).then(around))
-        .pipe(with_groups, maybe, _STRICT, *_STRICTLY)
+        .pipe(with_groups, maybe, STRICT_LOT, *_STRICTLY)
         .with_columns(pl.when(sure).then(name).alias(name) for name in _STRICTLY)
         .with_columns(
             *(pl.coalesce(name, f"_strict{name}").alias(name) for name in ("_word", "_san", "_main", "_sub")),

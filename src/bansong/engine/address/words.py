@@ -31,7 +31,7 @@ _LABEL: Final = r"^(?:도로명|지번|신|구|새|사업장|본점|본사)? ?(?
 # beginnings of the names of provinces
 PROVINCES: Final = "서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충청?[남북]|전라?[남북]|경상?[남북]|제주"
 _FIVE: Final = "^[0-9]{5}$"
-_MAYBE_POSTAL: Final = "[0-9]{5}|[0-9]{3}-[0-9]{3}"
+MAYBE_POSTAL: Final = "[0-9]{5}|[0-9]{3}-[0-9]{3}"
 _WORD: Final = r"(?:\(? ?(?:우편번호|우|〒)\)? ?[:.]? ?)"
 _CODE: Final = "(?:([0-9]{5})|[0-9]{3}-[0-9]{3}|[0-9]{6})"
 _UNSPACED_CODE: Final = (
@@ -86,7 +86,7 @@ def _without_postal_code(frame: pl.LazyFrame) -> pl.LazyFrame:
     added = {"zipcode_inside": pl.String, "_without": pl.String}
     return (
         frame.with_columns(_written=pl.col("zipcode"))
-        .pipe(for_few, text.str.contains(_MAYBE_POSTAL), _read_postal_code, ("text",), added)
+        .pipe(for_few, text.str.contains(MAYBE_POSTAL), _read_postal_code, ("text",), added)
         .with_columns(_written=pl.coalesce(postal_digits(odd), written), _peeled=pl.coalesce("_without", "text"))
         .with_columns(
             zipcode_given=pl.coalesce(pl.when(written.str.contains(_FIVE)).then(written), "zipcode_inside"),
@@ -139,7 +139,7 @@ _BLOCK: Final = r"(\([가-힣]{1,5}) ([0-9]가[ ,)])"
 _DOUBLED: Final = "(?:" + "|".join(f"([가-힣]{n}가) {n}가" for n in range(1, 10)) + ")([ ,)]|$)"
 _ONCE: Final = "".join(f"${{{group}}}" for group in range(1, 11))
 
-_TO_REWRITE: Final = "|".join(
+TO_REWRITE: Final = "|".join(
     [
         _COMMAS,
         "(?:동|리|[0-9]가) ?[-(] ?산? ?[0-9]",
@@ -170,7 +170,7 @@ def rewrite_spellings(frame: pl.LazyFrame) -> pl.LazyFrame:
     # such as 서울특별시, 강남구, 테헤란로, 152; 보통리-100번지; 원동(763-3); 원동 3통 2반 764; 152번지의 3; (명동 1가)
     added = {"_respelled": pl.String, "moved_from": pl.String}
     return (
-        frame.pipe(for_few, pl.col("_peeled").str.contains(_TO_REWRITE), _rewrite, ("_peeled",), added)
+        frame.pipe(for_few, pl.col("_peeled").str.contains(TO_REWRITE), _rewrite, ("_peeled",), added)
         .with_columns(_peeled=pl.coalesce("_respelled", "_peeled"))
         .drop("_respelled")
     )
@@ -237,7 +237,8 @@ _STEM: Final = f"(?:[가-힣&&[^읍면거대]]{_SYLLABLE}|{_WORDS}){_SYLLABLE}*"
 _NUMBERED: Final = f"[0-9]{{1,4}}번?{LETTER}?길"
 _TOWN: Final = "(?:[가-힣]{1,6}[읍면] )?"
 _USUAL_NUMBER: Final = "[0-9]{1,5}(?:-[0-9]{1,5})?"
-_ROAD: Final = f"^{_TOWN}{_STEM}(?:(?:로|길)(?:{_NUMBERED})?|{_NUMBERED}|[0-9]{{1,4}}로) {_USUAL_NUMBER}(?:, .*)?$"
+USUAL_ROAD_NAME: Final = f"{_STEM}(?:(?:로|길)(?:{_NUMBERED})?|{_NUMBERED}|[0-9]{{1,4}}로)"
+_ROAD: Final = f"^{_TOWN}{USUAL_ROAD_NAME} {_USUAL_NUMBER}(?:, .*)?$"
 _NO_ROAD: Final = "[^로길리]*"  # 어진동 671, 도움6로 11 has a road, which counts
 _LOT: Final = f"^{_TOWN}{_SYLLABLE}*(?:{_SYLLABLE}동|[가-힣&&[^읍면거]]리) (?:산 ?)?{_USUAL_NUMBER}(?:, {_NO_ROAD})?$"
 _NO_DONG: Final = f"(?:{COMPLEXES})제?[가나다라마바사]?동 |(?:{ANNEXES})동 "
