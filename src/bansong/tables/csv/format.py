@@ -397,7 +397,7 @@ def write(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
     query = _cells(result)
     if dialect.quoted:
         query = _quote_cells(query, result, dialect)
-    style = "never" if dialect.quoted else "necessary"
+    style: Literal["necessary", "never"] = "never" if dialect.quoted else "necessary"
     return _send(result, dialect, stream, query, _heading(result, dialect), style, _line_end(dialect))
 
 
@@ -441,7 +441,7 @@ def _send(
     stream: BinaryIO,
     query: pl.LazyFrame,
     heading: str,
-    quote_style: Any,
+    quote_style: Literal["necessary", "never"],
     line_end: str,
 ) -> pl.DataFrame:
     stream.write(dialect.coding.mark)
@@ -514,7 +514,8 @@ def _heading(result: Enriched, dialect: Dialect) -> str:
 
 
 def _header_row(headers: list[str], dialect: Dialect, line_end: str) -> str:
-    out, quoting = io.StringIO(), csv.QUOTE_ALL if dialect.quoted_header else csv.QUOTE_MINIMAL
+    out = io.StringIO()
+    quoting: Literal[0, 1] = csv.QUOTE_ALL if dialect.quoted_header else csv.QUOTE_MINIMAL
     csv.writer(out, delimiter=dialect.delimiter, lineterminator=line_end, quoting=quoting).writerow(headers)
     return out.getvalue()
 
@@ -610,8 +611,9 @@ class CsvVerbs(Verbs):
     def splice(self, result: Enriched, target: Path) -> Written | None:
         if not extends(result, target):
             return None
-        with sink(target, packing_of(target)) as stream:
+        with suppress(pl.exceptions.ShapeError), sink(target, packing_of(target)) as stream:
             return Written(extend(result, target, stream))
+        return None  # there is not one answer a record, as the balance of what is rendered says
 
     def render(self, result: Enriched, target: Path) -> Written:
         with sink(target, packing_of(target)) as stream:

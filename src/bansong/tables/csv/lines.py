@@ -170,7 +170,8 @@ class Survey:
 
     def _look(self, block: bytes, places: list[int], shapes: list[bytes]) -> list[bytes] | None:
         """Check the lines at ``places``; return the records of the block, where they are not its very lines."""
-        lines, quoted, upcoming, kept = block.split(b"\n"), [], iter(places), {}
+        kept: dict[int, bytes | None] = {}
+        lines, quoted, upcoming = block.split(b"\n"), [], iter(places)
         for place in upcoming:
             end = place
             if shapes[place].count(b'"') % 2:
