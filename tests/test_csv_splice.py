@@ -47,6 +47,7 @@ plain = st.text("가각a1 -_.'@", max_size=5)
 quoted = st.text("가a1 ,;\t|'=\n", max_size=5).map(lambda text: f'"{text}"')
 doubled = st.text('가a", ', max_size=4).map(lambda text: '"' + text.replace('"', '""') + '"')
 broken = st.sampled_from(['"가\n나"', '"가\r\n\r\n나"', '"\n"', '""'])
+whole_cells = st.one_of(plain, quoted.filter(lambda cell: "\n" not in cell), doubled)
 raw_cells = st.one_of(plain, quoted, doubled, broken)
 
 
@@ -56,14 +57,15 @@ def files(draw: st.DrawFn) -> tuple[str, str, list[tuple[str, int]], str]:
     delimiter = draw(st.sampled_from(",;\t|"))
     usual = draw(st.sampled_from(["\n", "\r\n"]))
     width = draw(st.integers(2, 4))
-    ends = st.sampled_from([usual] * 5 + ["\n", "\r\n"])
+    ends = st.sampled_from([usual, *draw(st.sampled_from([[], ["\n", "\r\n"]]))])
     above = draw(st.sampled_from(["", "", f"거래처 명단{usual}{usual}"]))
     header = [draw(st.sampled_from(["사업자번호", '"사업자번호"'])), *["이름", '"주소"', "비고"][: width - 1]]
     records = [(delimiter.join(header) + draw(ends), 0)]
+    widths, own_cells = draw(st.sampled_from([(st.just(width), whole_cells), (st.integers(1, width), raw_cells)]))
     for _ in range(draw(st.integers(1, 12))):
-        cells = draw(st.lists(raw_cells, min_size=width - 1, max_size=width - 1))
+        cells = draw(st.lists(own_cells, min_size=width - 1, max_size=width - 1))
         row = [draw(st.sampled_from([N, f'"{N}"', "124-81-00998", ""])), *cells]
-        row = row[: draw(st.sampled_from([width] * 6 + [1, width - 1]))]
+        row = row[: draw(widths)]
         records.append((delimiter.join(row) + draw(ends), width - len(row)))
     last, missing = records[-1]
     if last.rstrip("\r\n") and draw(st.booleans()):  # the last line has no end
@@ -99,3 +101,43 @@ def test_every_record_comes_back_to_the_byte_with_one_insertion_before_its_line_
         [added] = csv.reader([insertion], delimiter=delimiter)
         assert added[1:] == (list(ADDED) if not place else CELLS)
     assert not left
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        # cells with quotes that they do not need, in a column and in a header where others have none
+        (f'b_no,"이름"\n{N},"가"\n{N},나\n', f'b_no,"이름",HEAD\n{N},"가",CELLS\n{N},나,CELLS\n'),
+        # a line end for each line, and none for the last
+        (f"b_no,이름\r\n{N},가\n{N},나\r\n{N},다", f"b_no,이름,HEAD\r\n{N},가,CELLS\n{N},나,CELLS\r\n{N},다,CELLS"),
+        # bare CR, also within a cell
+        (f'b_no,이름\r{N},"가\r나"\r', f'b_no,이름,HEAD\r{N},"가\r나",CELLS\r'),
+        # a line break in the header; a blank line
+        (f'b_no,"이\n름"\n\n{N},가\n', f'b_no,"이\n름",HEAD\n,,CELLS\n{N},가,CELLS\n'),
+        # a file that readers take in different ways is rendered: its quotes become plain
+        (f'b_no,이름\n{N},5" 관\n', f'b_no,이름,HEAD\n{N},"5"" 관",CELLS\n'),
+    ],
+)
+def test_odd_files_keep_their_bytes(tmp_path: Path, data: str, expected: str) -> None:
+    source = tmp_path / "in.csv"
+    source.write_bytes(data.encode())
+    cells = 'active,0.0188,,"a ""b""","가; 나, 다",[x +1] y | [z -2] w,\'=1+1'
+    out = spliced(source, tmp_path / "out.csv").decode()
+    assert out.replace(cells, "CELLS").replace(",".join(ADDED), "HEAD") == expected
+
+
+def test_our_cells_follow_the_quotes_of_the_file(tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_bytes(f'"b_no";"이름"\n"{N}";"가"\n"{N}";\n'.encode())
+    lines = spliced(source, tmp_path / "out.csv").decode().splitlines()
+    ours = '"active";"0.0188";;"a ""b""";"가; 나, 다";"[x +1] y | [z -2] w";"\'=1+1"'
+    assert lines[1:] == [f'"{N}";"가";{ours}', f'"{N}";;{ours}']
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_the_first_row_of_a_file_without_a_header_is_below_ours(tmp_path: Path, mark: str) -> None:
+    source = tmp_path / "in.csv"
+    source.write_bytes(f"{mark}{N},가\n2208162517,나\n".encode())
+    lines = spliced(source, tmp_path / "out.csv", has_header=False).decode().splitlines()
+    assert lines[0].startswith(mark) and lines[0].endswith(",".join(ADDED))
+    assert [line.partition(",active,")[0] for line in lines[1:]] == [f"{N},가", "2208162517,나"]

@@ -19,12 +19,12 @@ import polars as pl
 from bansong.base.errors import InputError, OutputError, Problem, UsageError
 from bansong.base.files import private_folder
 from bansong.base.isolation import limits, or_raise_limit
-from bansong.base.messages import advise, gettext, gettext_noop, ngettext, parameter
+from bansong.base.messages import advise, gettext, gettext_noop, parameter
 from bansong.base.options import ReadOptions
 from bansong.base.schema import OUR_COLUMNS
 from bansong.tables.csv import encoding as encodings
 from bansong.tables.csv.encoding import MARKED_UTF8, SPACE, Coding, Undecodable, blocks, coding_named
-from bansong.tables.csv.lines import Irregular, Records, Repaired, Survey, bare_cr, repair
+from bansong.tables.csv.lines import Irregular, Records, Repaired, Survey, bare_cr, notes, repair
 from bansong.tables.detect import FORMATS
 from bansong.tables.headers import LOOK, Heading, find_heading, headless, headless_note
 from bansong.tables.streams import File, HoldEnd, open_file, packing_of, sink, unpacked_name
@@ -312,7 +312,7 @@ def _read(file: File, coding: Coding, wanted: ReadOptions, resources: ExitStack)
         file.path.name,
         file,
         dialect,
-        notes=(*([] if dialect.headed else [headless_note(headers)]), *_notes(found, raw_spaces, dialect)),
+        notes=(*([] if dialect.headed else [headless_note(headers)]), *notes(found, raw_spaces, dialect)),
         above=dialect.skip if dialect.headed else 0,
         titles=dialect.titles if dialect.headed else 0,
         rows=found.rows,
@@ -356,33 +356,6 @@ def _private(resources: ExitStack) -> Path:
     return resources.enter_context(private_folder()) / "plain.csv"
 
 
-def _notes(found: Survey | Repaired, raw_spaces: int, dialect: Dialect) -> Iterator[str]:
-    width = len(dialect.header)
-    most = gettext("the header's {width}", width=width) if dialect.headed else f"{width}"
-    if short := found.short.count:
-        yield ngettext(
-            "1 line has fewer fields than {most}; their missing cells are blank: {places}",
-            "{count:,} lines have fewer fields than {most}; their missing cells are blank: {places}",
-            short,
-            most=most,
-            places=found.short,
-        )
-    if isinstance(found, Repaired) and (surplus := found.surplus.count):
-        yield ngettext(
-            "1 line has blank fields beyond {most}, which are left out: {places}",
-            "{count:,} lines have blank fields beyond {most}, which are left out: {places}",
-            surplus,
-            most=most,
-            places=found.surplus,
-        )
-    if raw_spaces:
-        yield ngettext(
-            "{count:,} byte 0xA0, which CP949 does not have, read as no-break spaces and written as they were",
-            "{count:,} bytes 0xA0, which CP949 does not have, read as no-break spaces and written as they were",
-            raw_spaces,
-        )
-
-
 CHARACTER_NOT_ENCODABLE: Final = Problem(
     "csv.character_not_encodable",
     "{where}: {encoding} has no {character!r}; write the output with `output_encoding='utf-8-sig'`",
@@ -394,11 +367,11 @@ _TEXTLESS: Final = {"bounce_prob", "bounced", "bounced_at", "duplicate_of"}
 
 def write(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
     dialect = dialect_for(result.table, target, result.encoding)
-    query = _cells(result)
+    query, style = _cells(result), "necessary"
     if dialect.quoted:
-        query = _quote_cells(query, result, dialect)
-    style: Literal["necessary", "never"] = "never" if dialect.quoted else "necessary"
-    return _send(result, dialect, stream, query, _heading(result, dialect), style, _line_end(dialect))
+        query, style = _quote_cells(query, result, dialect), "never"
+    heading = _heading(result, dialect)
+    return _send(result, dialect, stream, query, heading, quote_style=style, line_terminator=_line_end(dialect))
 
 
 def extends(result: Enriched, target: Path) -> bool:
@@ -407,8 +380,7 @@ def extends(result: Enriched, target: Path) -> bool:
     if not isinstance(own, Dialect) or own.records is None or own.delimiter != dialect.delimiter:
         return False
     ids = result.table.ids
-    columns = [column for column, _ in result.layout]
-    return columns[: len(ids)] == ids and len(columns) > len(ids) and not set(columns[len(ids) :]) & set(ids)
+    return len(result.layout) > len(ids) and [column for column, _ in result.layout][: len(ids)] == ids
 
 
 def extend(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
@@ -425,7 +397,7 @@ def extend(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
         own = line.removesuffix("\n").removesuffix("\r")
         ours = _header_row([header for _, header in added.layout], dialect, line[len(own) :] or _line_end(dialect))
         heading = f"{dialect.prolog}{own}{dialect.delimiter}{ours}"
-    return _send(result, dialect, stream, query, heading, "never", line_end)
+    return _send(result, dialect, stream, query, heading, quote_style="never", line_terminator=line_end)
 
 
 def _unmark(last: str, dialect: Dialect) -> list[pl.Expr]:
@@ -436,13 +408,7 @@ def _unmark(last: str, dialect: Dialect) -> list[pl.Expr]:
 
 
 def _send(
-    result: Enriched,
-    dialect: Dialect,
-    stream: BinaryIO,
-    query: pl.LazyFrame,
-    heading: str,
-    quote_style: Literal["necessary", "never"],
-    line_end: str,
+    result: Enriched, dialect: Dialect, stream: BinaryIO, query: pl.LazyFrame, heading: str, **form: Any
 ) -> pl.DataFrame:
     stream.write(dialect.coding.mark)
     lacking: list[str] = []
@@ -450,14 +416,7 @@ def _send(
         with _sink(stream, dialect, lacking, keep_end=dialect.ended or len(result.layout) == 1) as sink:
             sink.write(heading.encode())
             sink.flush()
-            written = query.sink_csv(
-                sink,
-                include_header=False,
-                separator=dialect.delimiter,
-                line_terminator=line_end,
-                quote_style=quote_style,
-                lazy=True,
-            )
+            written = query.sink_csv(sink, include_header=False, separator=dialect.delimiter, lazy=True, **form)
             _, tally = pl.collect_all([written, result.tally], engine="streaming")
     except Exception as error:  # polars does not pass on what it was, only what it said
         if not lacking:

@@ -282,6 +282,33 @@ def repair(path: Path, plain: Path, copy: Path, dialect: Dialect) -> Repaired:
     return found
 
 
+def notes(found: Survey | Repaired, raw_spaces: int, dialect: Dialect) -> Iterator[str]:
+    width = len(dialect.header)
+    most = gettext("the header's {width}", width=width) if dialect.headed else f"{width}"
+    if short := found.short.count:
+        yield ngettext(
+            "1 line has fewer fields than {most}; their missing cells are blank: {places}",
+            "{count:,} lines have fewer fields than {most}; their missing cells are blank: {places}",
+            short,
+            most=most,
+            places=found.short,
+        )
+    if isinstance(found, Repaired) and (surplus := found.surplus.count):
+        yield ngettext(
+            "1 line has blank fields beyond {most}, which are left out: {places}",
+            "{count:,} lines have blank fields beyond {most}, which are left out: {places}",
+            surplus,
+            most=most,
+            places=found.surplus,
+        )
+    if raw_spaces:
+        yield ngettext(
+            "{count:,} byte 0xA0, which CP949 does not have, read as no-break spaces and written as they were",
+            "{count:,} bytes 0xA0, which CP949 does not have, read as no-break spaces and written as they were",
+            raw_spaces,
+        )
+
+
 def _records(path: Path, text: TextIO, delimiter: str, skip: int) -> Iterator[tuple[int, list[str]]]:
     for _ in range(skip):
         text.readline()
