@@ -139,5 +139,6 @@ def test_the_first_row_of_a_file_without_a_header_is_below_ours(tmp_path: Path, 
     source = tmp_path / "in.csv"
     source.write_bytes(f"{mark}{N},가\n2208162517,나\n".encode())
     lines = spliced(source, tmp_path / "out.csv", has_header=False).decode().splitlines()
-    assert lines[0].startswith(mark) and lines[0].endswith(",".join(ADDED))
+    assert lines[0].startswith(mark)
+    assert lines[0].endswith(",".join(ADDED))
     assert [line.partition(",active,")[0] for line in lines[1:]] == [f"{N},가", "2208162517,나"]
