@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, TypeVar, cast
@@ -19,16 +19,17 @@ import polars as pl
 from bansong.base.errors import InputError, OutputError, Problem, UsageError
 from bansong.base.files import private_folder
 from bansong.base.isolation import limits, or_raise_limit
-from bansong.base.messages import advise, gettext, gettext_noop, ngettext, parameter
+from bansong.base.messages import advise, gettext, gettext_noop, parameter
 from bansong.base.options import ReadOptions
 from bansong.base.schema import OUR_COLUMNS
 from bansong.tables.csv import encoding as encodings
 from bansong.tables.csv.encoding import MARKED_UTF8, SPACE, Coding, Undecodable, blocks, coding_named
-from bansong.tables.csv.lines import Irregular, Repaired, Survey, bare_cr, repair
+from bansong.tables.csv.lines import Irregular, Records, Repaired, Survey, bare_cr, notes, repair
 from bansong.tables.detect import FORMATS
 from bansong.tables.headers import LOOK, Heading, find_heading, headless, headless_note
 from bansong.tables.streams import File, HoldEnd, open_file, packing_of, sink, unpacked_name
 from bansong.tables.table import (
+    RAW,
     Enriched,
     Table,
     Verbs,
@@ -82,6 +83,8 @@ class Dialect:
     quoted: frozenset[int] = frozenset()  # positions of the columns whose cells are quoted without need
     quoted_header: bool = False
     titles: int = 0  # lines of the prolog above the header's first line
+    header_line: str = field(default="", compare=False)  # as it stands in the file, as all below
+    records: Records | None = field(default=None, compare=False)  # if a reader takes them as the csv module does
 
     @property
     def skip(self) -> int:
@@ -111,11 +114,12 @@ def _sniff_dialect(file: File, coding: Coding, wanted: ReadOptions) -> tuple[Dia
     quoted, quoted_header = _quoting(head + "".join(lines[above:]), delimiter)
     header = (*own, *[""] * (len(heading.headers) - len(own)))
     titles, prolog = starts[heading.first] if headed else 0, "".join(lines[:above])
+    line = "".join(lines[above : starts[heading.last + 1]]) if headed else ""
     end = ("\r" if coding.bare_cr else "\n").encode(coding.codec)
     with file.data.open("rb") as stream:
         stream.seek(max(0, stream.seek(0, 2) - len(end)))
         ended = stream.read() == end
-    dialect = Dialect(coding, delimiter, line_end, ended, headed, prolog, header, quoted, quoted_header, titles)
+    dialect = Dialect(coding, delimiter, line_end, ended, headed, prolog, header, quoted, quoted_header, titles, line)
     return dialect, heading.headers
 
 
@@ -283,11 +287,14 @@ def _plain_copy(file: File, coding: Coding, resources: ExitStack) -> Path:
 def _read(file: File, coding: Coding, wanted: ReadOptions, resources: ExitStack) -> Table:
     dialect, headers = _sniff_dialect(file, coding, wanted)
     source = file.data if coding.is_plain else _private(resources)
-    found: Survey | Repaired = (survey := Survey(file.path, dialect))
+    start = len(coding.mark) if coding.is_plain else 0
+    found: Survey | Repaired = (survey := Survey(file.path, dialect, source, start, _private(resources)))
     with nullcontext() if coding.is_plain else source.open("wb") as out:
         regular, raw_spaces = _survey_blocks(file, coding, survey, out)
     if regular:
         frame = _scan(source, dialect)
+        if dialect.headed or dialect.skip or not start:  # else a mark stands before the first cell
+            dialect = replace(dialect, records=survey.records())
     else:
         copy = _private(resources)
         found = repair(file.path, source, copy, dialect)
@@ -305,7 +312,7 @@ def _read(file: File, coding: Coding, wanted: ReadOptions, resources: ExitStack)
         file.path.name,
         file,
         dialect,
-        notes=(*([] if dialect.headed else [headless_note(headers)]), *_notes(found, raw_spaces, dialect)),
+        notes=(*([] if dialect.headed else [headless_note(headers)]), *notes(found, raw_spaces, dialect)),
         above=dialect.skip if dialect.headed else 0,
         titles=dialect.titles if dialect.headed else 0,
         rows=found.rows,
@@ -336,6 +343,7 @@ def _survey_blocks(file: File, coding: Coding, survey: Survey, out: BinaryIO | N
             raw_spaces += block.count(_SPACE)
         if out is not None:
             out.write(block)
+            out.flush()  # the survey copies from there
         try:
             if regular:
                 survey.feed(block)
@@ -348,33 +356,6 @@ def _private(resources: ExitStack) -> Path:
     return resources.enter_context(private_folder()) / "plain.csv"
 
 
-def _notes(found: Survey | Repaired, raw_spaces: int, dialect: Dialect) -> Iterator[str]:
-    width = len(dialect.header)
-    most = gettext("the header's {width}", width=width) if dialect.headed else f"{width}"
-    if short := found.short.count:
-        yield ngettext(
-            "1 line has fewer fields than {most}; their missing cells are blank: {places}",
-            "{count:,} lines have fewer fields than {most}; their missing cells are blank: {places}",
-            short,
-            most=most,
-            places=found.short,
-        )
-    if isinstance(found, Repaired) and (surplus := found.surplus.count):
-        yield ngettext(
-            "1 line has blank fields beyond {most}, which are left out: {places}",
-            "{count:,} lines have blank fields beyond {most}, which are left out: {places}",
-            surplus,
-            most=most,
-            places=found.surplus,
-        )
-    if raw_spaces:
-        yield ngettext(
-            "{count:,} byte 0xA0, which CP949 does not have, read as no-break spaces and written as they were",
-            "{count:,} bytes 0xA0, which CP949 does not have, read as no-break spaces and written as they were",
-            raw_spaces,
-        )
-
-
 CHARACTER_NOT_ENCODABLE: Final = Problem(
     "csv.character_not_encodable",
     "{where}: {encoding} has no {character!r}; write the output with `output_encoding='utf-8-sig'`",
@@ -385,34 +366,73 @@ _TEXTLESS: Final = {"bounce_prob", "bounced", "bounced_at", "duplicate_of"}
 
 
 def write(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
-    dialect, schema = dialect_for(result.table, target, result.encoding), result.frame.collect_schema()
+    dialect = dialect_for(result.table, target, result.encoding)
+    query, style = _cells(result), "necessary"
+    if dialect.quoted:
+        query, style = _quote_cells(query, result, dialect), "never"
+    heading = _heading(result, dialect)
+    return _send(result, dialect, stream, query, heading, quote_style=style, line_terminator=_line_end(dialect))
+
+
+def extends(result: Enriched, target: Path) -> bool:
+    """Whether a CSV output is the input's own records with columns behind them."""
+    own, dialect = result.table.source, dialect_for(result.table, target, result.encoding)
+    if not isinstance(own, Dialect) or own.records is None or own.delimiter != dialect.delimiter:
+        return False
+    ids = result.table.ids
+    return len(result.layout) > len(ids) and [column for column, _ in result.layout][: len(ids)] == ids
+
+
+def extend(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
+    """Write the input's own records with columns behind them, after :func:`extends`."""
+    dialect = dialect_for(result.table, target, result.encoding)
+    added = replace(result, layout=result.layout[len(result.table.headers) :])
+    cells = _quote_cells(_cells(added), added, dialect)
+    records, line_end = cast(Records, dialect.records), _line_end(dialect)
+    query = pl.concat([pl.scan_lines(records.path, name=RAW, glob=False).slice(records.above), cells], how="horizontal")
+    if records.marked:
+        query, line_end = query.with_columns(_unmark(cells.collect_schema().names()[-1], dialect)), "\n"
+    heading = _heading(result, dialect)
+    if line := dialect.header_line:
+        own = line.removesuffix("\n").removesuffix("\r")
+        ours = _header_row([header for _, header in added.layout], dialect, line[len(own) :] or _line_end(dialect))
+        heading = f"{dialect.prolog}{own}{dialect.delimiter}{ours}"
+    return _send(result, dialect, stream, query, heading, quote_style="never", line_terminator=line_end)
+
+
+def _unmark(last: str, dialect: Dialect) -> list[pl.Expr]:
+    usual, other = ("\r", "") if dialect.line_end == "\r\n" else ("", "\r")
+    text = pl.col(RAW).str.strip_suffix(f"{other}\0").str.replace_all("\0", "\n", literal=True)
+    end = pl.when(pl.col(RAW).str.ends_with("\0")).then(pl.lit(other)).otherwise(pl.lit(usual))
+    return [text, pl.concat_str(pl.col(last).cast(pl.String).fill_null(""), end).alias(last)]
+
+
+def _send(
+    result: Enriched, dialect: Dialect, stream: BinaryIO, query: pl.LazyFrame, heading: str, **form: Any
+) -> pl.DataFrame:
+    stream.write(dialect.coding.mark)
+    lacking: list[str] = []
+    try:
+        with _sink(stream, dialect, lacking, keep_end=dialect.ended or len(result.layout) == 1) as sink:
+            sink.write(heading.encode())
+            sink.flush()
+            written = query.sink_csv(sink, include_header=False, separator=dialect.delimiter, lazy=True, **form)
+            _, tally = pl.collect_all([written, result.tally], engine="streaming")
+    except Exception as error:  # polars does not pass on what it was, only what it said
+        if not lacking:
+            raise
+        raise _unwritable(result, dialect, lacking[0]) from error
+    return tally
+
+
+def _cells(result: Enriched) -> pl.LazyFrame:
+    schema = result.frame.collect_schema()
     # the user's own cells stay as they are
     ours = [name for name, _ in result.layout if contract_name(name) in OUR_COLUMNS and schema[name] == pl.String]
     escaped = result.frame.with_columns(map(escape_formula, ours))
     titled = replace(result, frame=escaped).with_titles(lists=False)
     refuse_binary(titled, "CSV")
-    rows = _format_times(flat(titled))
-    query = _quote_cells(rows, result, dialect)
-    stream.write(dialect.coding.mark)
-    lacking: list[str] = []
-    try:
-        with _sink(stream, dialect, lacking, keep_end=dialect.ended or len(result.layout) == 1) as sink:
-            sink.write(_heading(result, dialect).encode())
-            sink.flush()
-            written = query.sink_csv(
-                sink,
-                include_header=False,
-                separator=dialect.delimiter,
-                line_terminator=_line_end(dialect),
-                quote_style=_quote_style(dialect),
-                lazy=True,
-            )
-            _, tally = pl.collect_all([written, result.tally], engine="streaming")
-    except Exception as error:  # polars does not pass on what it was, only what it said
-        if not lacking:
-            raise
-        raise _unwritable(rows, result, dialect, lacking[0]) from error
-    return tally
+    return _format_times(flat(titled))
 
 
 def dialect_for(table: Table, target: Path, encoding: str | None) -> Dialect:
@@ -448,15 +468,15 @@ def _line_end(dialect: Dialect) -> Literal["\n", "\r\n", "\r"]:
 
 def _heading(result: Enriched, dialect: Dialect) -> str:
     own = {f"c{place}": cell for place, cell in enumerate(dialect.header)}
+    headers = [own.get(column, header) for column, header in result.layout]
+    return dialect.prolog + _header_row(headers, dialect, _line_end(dialect))
+
+
+def _header_row(headers: list[str], dialect: Dialect, line_end: str) -> str:
     out = io.StringIO()
-    writer = csv.writer(
-        out,
-        delimiter=dialect.delimiter,
-        lineterminator=_line_end(dialect),
-        quoting=csv.QUOTE_ALL if dialect.quoted_header else csv.QUOTE_MINIMAL,
-    )
-    writer.writerow([own.get(column, header) for column, header in result.layout])
-    return dialect.prolog + out.getvalue()
+    quoting: Literal[0, 1] = csv.QUOTE_ALL if dialect.quoted_header else csv.QUOTE_MINIMAL
+    csv.writer(out, delimiter=dialect.delimiter, lineterminator=line_end, quoting=quoting).writerow(headers)
+    return out.getvalue()
 
 
 def _format_times(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -470,36 +490,28 @@ def _format_times(frame: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def _quote_style(dialect: Dialect) -> Literal["necessary", "non_numeric", "never"]:
-    if not dialect.quoted:
-        return "necessary"
-    return "non_numeric" if len(dialect.quoted) == len(dialect.header) else "never"
-
-
 def _quote_cells(rows: pl.LazyFrame, result: Enriched, dialect: Dialect) -> pl.LazyFrame:
-    if not dialect.quoted:
-        return rows
-    rows = rows.with_columns(pl.all().cast(pl.String))
-    if len(dialect.quoted) == len(dialect.header):  # polars quotes whatever is text
-        return rows
-    always = {f"c{place}" for place in dialect.quoted} | set(OUR_COLUMNS) - _TEXTLESS
-    names = rows.collect_schema().names()
+    if dialect.quoted or dialect.delimiter in "-.:":  # numbers and days may hold these
+        rows = rows.with_columns(pl.all().cast(pl.String))
+    whole = dialect.quoted and len(dialect.quoted) == len(dialect.header)
+    always = {f"c{place}" for place in dialect.quoted} | (set(OUR_COLUMNS) - _TEXTLESS if dialect.quoted else set())
+    columns = zip(rows.collect_schema().items(), result.layout, strict=True)
     return rows.with_columns(
-        _in_quotes(pl.col(name), dialect.delimiter, always=contract_name(column) in always)
-        for name, (column, _) in zip(names, result.layout, strict=True)
+        _in_quotes(name, dialect.delimiter, always=whole or contract_name(column) in always)
+        for (name, dtype), (column, _) in columns
+        if dtype == pl.String
     )
 
 
-def _in_quotes(cell: pl.Expr, delimiter: str, *, always: bool) -> pl.Expr:
-    quoted = pl.concat_str(pl.lit('"'), cell.str.replace_all('"', '""', literal=True), pl.lit('"'))
-    if not always:
-        needs = pl.any_horizontal(cell.str.contains(mark, literal=True) for mark in ('"', delimiter, "\n", "\r"))
-        quoted = pl.when(needs | (cell == "")).then(quoted).otherwise(cell)
-    return quoted.alias(cell.meta.output_name())
+def _in_quotes(name: str, delimiter: str, *, always: bool) -> pl.Expr:
+    cell = pl.col(name)
+    needs = (cell == "") | cell.str.contains(f'[{re.escape(delimiter)}"\n\r]')
+    quoted = cell if always else pl.when(needs).then(cell)  # nulls cost little
+    return pl.coalesce('"' + quoted.str.replace_all('"', '""', literal=True) + '"', cell).alias(name)
 
 
-def _unwritable(rows: pl.LazyFrame, result: Enriched, dialect: Dialect, character: str) -> OutputError:
-    headers = [header for _, header in result.layout]
+def _unwritable(result: Enriched, dialect: Dialect, character: str) -> OutputError:
+    rows, headers = _cells(result), [header for _, header in result.layout]
     names = rows.collect_schema().names()
     cells = positional(rows, names).with_columns(pl.all().cast(pl.String))
     held = [pl.col(f"c{place}").str.contains(character, literal=True).fill_null(False) for place in range(len(names))]
@@ -554,6 +566,13 @@ class CsvVerbs(Verbs):
 
     def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
         return read(file, wanted, resources)
+
+    def splice(self, result: Enriched, target: Path) -> Written | None:
+        if not extends(result, target):
+            return None
+        with suppress(pl.exceptions.ShapeError), sink(target, packing_of(target)) as stream:
+            return Written(extend(result, target, stream))
+        return None  # there is not one answer a record, as the balance of what is rendered says
 
     def render(self, result: Enriched, target: Path) -> Written:
         with sink(target, packing_of(target)) as stream:

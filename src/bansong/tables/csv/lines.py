@@ -69,10 +69,23 @@ class LineNumbers:
         return ngettext("line {numbers}", "lines {numbers}", self.count, numbers=numbers)
 
 
-class Survey:
-    """Counts rows over the blocks of a file, and finds short lines that are not blank."""
+@dataclass(frozen=True, slots=True)
+class Records:
+    """A UTF-8 file with a record a line, below the ``above`` first lines, to be written again as it is."""
 
-    def __init__(self, path: Path, dialect: Dialect) -> None:
+    path: Path
+    above: int
+    # NUL, which no table holds, stands for a line break in a cell, and behind a line that ends otherwise than most
+    marked: bool = False
+
+
+class Survey:
+    """Counts rows over the blocks of ``source`` from byte ``start`` on, and finds short lines that are not blank.
+
+    Where a record is short, has several lines or ends otherwise than most, ``copy`` becomes one of :class:`Records`.
+    """
+
+    def __init__(self, path: Path, dialect: Dialect, source: Path, start: int, copy: Path) -> None:
         self.rows = -1 if dialect.headed else 0  # the header is no row
         self.short = LineNumbers()
         self._path = path
@@ -80,6 +93,8 @@ class Survey:
         self._width = len(dialect.header)
         self._skip = dialect.skip
         self._header = dialect.skip + 1 if dialect.headed else 0
+        self._with_cr = dialect.line_end == "\r\n"
+        self._source, self._start, self._copy, self._same, self._marked = source, start, copy, 0, False
         self._line = 1
         self.pending = b""  # the beginning of a record that goes on in the next block
         self._rest = bytes(set(range(256)) - {*b'"\r\n\0', *self._delimiter})
@@ -93,6 +108,7 @@ class Survey:
         """Check the next whole lines; raise for a NUL byte, a CR that polars would drop, or :class:`Irregular`."""
         block = self._below_titles(self.pending + block)
         self.pending = b""
+        records: list[bytes] | None = None
         outline = block.translate(None, self._rest)
         stray = b"\r" in block and block.count(b"\r") > block.count(b"\r\n")
         first, lines = outline[: outline.find(b"\n") + 1], outline.count(b"\n")
@@ -107,10 +123,30 @@ class Survey:
                 self._regular -= with_cr
                 self._doubtful -= with_cr
             if strange:
-                self._look(block, [place for place, shape in enumerate(shapes) if shape in strange], shapes)
+                records = self._look(block, [place for place, shape in enumerate(shapes) if shape in strange], shapes)
             lines = len(shapes)
         self.rows += lines
         self._line += lines
+        self._keep(block[: len(block) - len(self.pending)], records)
+
+    def records(self) -> Records:
+        headers = 1 if self._header else 0
+        return (
+            Records(self._copy, headers, marked=True) if self._marked else Records(self._source, self._skip + headers)
+        )
+
+    def _keep(self, block: bytes, records: list[bytes] | None) -> None:
+        if records is None and not self._marked:
+            self._same += len(block)
+            return
+        with self._copy.open("ab") as copy:
+            if not self._marked:
+                with self._source.open("rb") as source:
+                    source.seek(self._start)
+                    while part := source.read(min(self._same, _OPEN)):
+                        self._same -= copy.write(part)
+                self._marked = True
+            copy.write(block if records is None else b"\n".join(records))
 
     def _below_titles(self, block: bytes) -> bytes:
         left = self._skip + 1 - self._line
@@ -118,19 +154,23 @@ class Survey:
             return block
         *titles, rest = block.split(b"\n", left)
         self._line += len(titles)
-        return rest if len(titles) == left else b""
+        rest = rest if len(titles) == left else b""
+        self._start += len(block) - len(rest)
+        return rest
 
     def _is_regular(self, shape: bytes) -> bool:
-        """Whether all lines of a shape are as wide as the header; uncertain with escaped quotes."""
+        """Whether all lines of a shape are as wide as the header and end as most; uncertain with escaped quotes."""
         cells = _QUOTED.sub(b"Q", shape)
         plain = cells.removesuffix(b"\r").replace(b"Q", b"")
         fits = plain == self._delimiter * (self._width - 1) and b"\0" not in shape and not cells.endswith(b"\rQ")
-        regular = fits and b"QQ" not in cells
+        regular = fits and b"QQ" not in cells and cells.endswith(b"\r") == self._with_cr
         if fits and len(self._regular) + len(self._doubtful) < _SHAPES:
             (self._regular if regular else self._doubtful).add(shape)
         return regular
 
-    def _look(self, block: bytes, places: list[int], shapes: list[bytes]) -> None:
+    def _look(self, block: bytes, places: list[int], shapes: list[bytes]) -> list[bytes] | None:
+        """Check the lines at ``places``; return the records of the block, where they are not its very lines."""
+        kept: dict[int, bytes | None] = {}
         lines, quoted, upcoming = block.split(b"\n"), [], iter(places)
         for place in upcoming:
             end = place
@@ -138,6 +178,7 @@ class Survey:
                 end = next((other for other in upcoming if shapes[other].count(b'"') % 2), -1)
                 if end < 0:  # the cell goes on in the next block
                     self.pending = b"\n".join(lines[place:])
+                    lines[place:] = [b""]
                     del shapes[place:]
                     if len(self.pending) > _OPEN:
                         raise Irregular
@@ -146,17 +187,29 @@ class Survey:
             record = b"\n".join(lines[place : end + 1])
             if b'"' in record:
                 quoted.append(record)
-            if shapes[place] not in self._doubtful:
-                self._check(record, self._line + place)
+            missing = 0 if shapes[place] in self._doubtful else self._check(record, self._line + place)
+            whole = self._in_one_line(record, missing, ended=end + 1 < len(lines))
+            if whole != record:
+                kept |= dict.fromkeys(range(place, end + 1)) | {place: whole}
         # polars strips and halves the quotes of a cell like ""a"" without a word
         if quoted and not pl.Series(quoted, dtype=pl.Binary).cast(pl.String).str.contains(self._record).all():
             raise Irregular
+        if not kept:
+            return None
+        return [line for place, own in enumerate(lines) if (line := kept.get(place, own)) is not None]
 
-    def _check(self, record: bytes, line: int) -> None:
+    def _in_one_line(self, record: bytes, missing: int, *, ended: bool) -> bytes:
+        text = record.removesuffix(b"\r")
+        end = record[len(text) :]
+        other = bool(end) != self._with_cr and (ended or bool(end))
+        return text.replace(b"\n", b"\0") + self._delimiter * missing + end + b"\0" * other
+
+    def _check(self, record: bytes, line: int) -> int:
+        """Return the number of missing fields."""
         if b"\0" in record:
             raise nul_byte(self._path, *_place(record, record.index(b"\0"), line))
         if record in (b"", b"\r"):
-            return
+            return self._width - 1
         outside = _QUOTED.sub(lambda quoted: b"_" * len(quoted[0]), record)
         if b"\r" in outside.removesuffix(b"\r"):
             raise bare_cr(self._path, *_place(record, outside.index(b"\r"), line))
@@ -165,6 +218,7 @@ class Survey:
             raise Irregular
         if fields < self._width:
             self.short.add(line)
+        return self._width - fields
 
 
 def nul_byte(path: Path, line: int, column: int) -> InputError:
@@ -226,6 +280,33 @@ def repair(path: Path, plain: Path, copy: Path, dialect: Dialect) -> Repaired:
         said |= {"more": more if found.long.count > 1 else "", "delimiter": delimiter}
         raise InputError(TOO_LONG if dialect.headed else TOO_LONG_HEADLESS, **said)
     return found
+
+
+def notes(found: Survey | Repaired, raw_spaces: int, dialect: Dialect) -> Iterator[str]:
+    width = len(dialect.header)
+    most = gettext("the header's {width}", width=width) if dialect.headed else f"{width}"
+    if short := found.short.count:
+        yield ngettext(
+            "1 line has fewer fields than {most}; their missing cells are blank: {places}",
+            "{count:,} lines have fewer fields than {most}; their missing cells are blank: {places}",
+            short,
+            most=most,
+            places=found.short,
+        )
+    if isinstance(found, Repaired) and (surplus := found.surplus.count):
+        yield ngettext(
+            "1 line has blank fields beyond {most}, which are left out: {places}",
+            "{count:,} lines have blank fields beyond {most}, which are left out: {places}",
+            surplus,
+            most=most,
+            places=found.surplus,
+        )
+    if raw_spaces:
+        yield ngettext(
+            "{count:,} byte 0xA0, which CP949 does not have, read as no-break spaces and written as they were",
+            "{count:,} bytes 0xA0, which CP949 does not have, read as no-break spaces and written as they were",
+            raw_spaces,
+        )
 
 
 def _records(path: Path, text: TextIO, delimiter: str, skip: int) -> Iterator[tuple[int, list[str]]]:
