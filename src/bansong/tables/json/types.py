@@ -226,10 +226,8 @@ def split(tokens: bytes) -> pl.Series:
     return pl.Series([tokens.decode()]).str.split("\n").explode()
 
 
-def tokens_of(texts: pl.Series, keys: Iterable[str]) -> dict[str, pl.Series]:
-    if texts.is_empty():
-        return dict.fromkeys(keys, texts)
-    objects = _decode_objects(_join_lines(texts))
+def tokens_of(lines: bytes, keys: Iterable[str]) -> dict[str, pl.Series]:
+    objects = _decode_objects(lines)
     columns = {key: split(b"\n".join(map(methodcaller("get", key, _ABSENT), objects))) for key in keys}
     return {key: column.set((column == "") | (column == "null"), None) for key, column in columns.items()}
 
