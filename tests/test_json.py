@@ -9,7 +9,6 @@ import re
 import stat
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,7 @@ from bansong.tables.detect import FORMATS, open_table
 from bansong.tables.json import scan
 from bansong.tables.json import types as lossless_types
 from bansong.tables.json.format import Document, write_document, write_lines
-from bansong.tables.json.format import count as json_tables_count
 from bansong.tables.json.scan import other_lines, plain_pattern
-from bansong.tables.streams import open_file
 from bansong.tables.table import FRAME, Enriched, Table
 from conftest import NINE, json_of, write
 from examples import examples
@@ -314,13 +311,6 @@ def test_a_document_is_whole_however_few_its_rows(rows: int) -> None:
     table = Table(frame, ("b_no",), FRAME, "x")
     write_document(Enriched(table, frame, layout, frame.select(pl.len())), stream)
     assert json.loads(stream.getvalue()) == [{"b_no": N, "grade": "A"}] * rows
-
-
-def test_records_are_counted_without_being_looked_at(tmp_path: Path) -> None:
-    for text, count in ((f'[{{"b_no":"{N}"}},{{}}]', 2), ('{"d":[]}', 0), ('{"b_no":1}\n{}\n\n{}', 3), ("[]", 0)):
-        with ExitStack() as resources:
-            file = open_file(write(tmp_path / "in.json", text), resources)
-            assert json_tables_count(file, None, resources, lines=False) == count
 
 
 def test_private_copies_are_private_and_go_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

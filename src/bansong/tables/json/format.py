@@ -299,15 +299,8 @@ def read(file: File, wanted: ReadOptions, resources: ExitStack, *, lines: bool) 
     return _table(file, document, columns, records)
 
 
-def count(file: File, inner: str, resources: ExitStack, *, lines: bool) -> int:
-    document = _document(file.path, _utf8(file, resources), inner or None, lines=lines)
-    return sum(part.count for part in document.records(file.path))
-
-
 def _document(path: Path, data: Path, json_path: str | None, *, lines: bool) -> Document:
-    with data.open("rb") as file:
-        start = 3 if file.read(3) == codecs.BOM_UTF8 else 0
-    size = data.stat().st_size
+    start, size = _mark(data), data.stat().st_size
     with Scanner(path, data, start) as scanner:
         first = scanner.peek()
     if first != b"[" and (lines or _is_lines(data, start)):
@@ -315,6 +308,12 @@ def _document(path: Path, data: Path, json_path: str | None, *, lines: bool) -> 
             raise UsageError(JSON_PATH_NEEDLESS, path=path)
         return Document(data, start, size, kind="sequence")
     return _find(path, data, start) if json_path is None else _at_path(path, data, start, json_path)
+
+
+def _mark(data: Path) -> int:
+    """Return the length of a file's byte order mark."""
+    with data.open("rb") as file:
+        return len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
 
 
 def _is_lines(data: Path, start: int) -> bool:
@@ -473,6 +472,7 @@ def _value(key: str, dtype: DataType | None) -> pl.Expr:
 
 
 _CHUNK: Final = 1 << 20
+_OF_ROWS: Final = ("fixed_zipcode", "fixed_address", "duplicate_of", "building_code")  # the others repeat
 # numbers and truth values as the tables of workbooks spell them
 _BARE: Final = r"^-?[0-9]+(?:\.[0-9]+)?$|^(?:true|false)$"
 
@@ -489,7 +489,7 @@ def write_document(result: Enriched, stream: BinaryIO) -> pl.DataFrame:
     lines = _lines(result)
     around = source if isinstance(source, Document) and source.path else None
     if around:
-        _copy(around.data, stream, 0, around.start)
+        _copy(around.data, stream, _mark(around.data), around.start)  # JSON must not have a byte order mark
     stream.write(b"[\n")
     with HoldEnd(stream, b",\n") as held:
         tally = _sink_lines(result, lines, cast("BinaryIO", held), ",\n")
@@ -529,19 +529,31 @@ def _warn_not_finite(table: Table) -> tuple[str, ...]:
 
 def _sink_lines(result: Enriched, lines: pl.LazyFrame, stream: BinaryIO, separator: str) -> pl.DataFrame:
     stream.flush()
-    sink = lines.sink_csv(stream, include_header=False, quote_style="never", line_terminator=separator, lazy=True)
+    # the quote before a key of ours separates the parts of a row, which need not be joined in memory
+    sink = lines.sink_csv(
+        stream, include_header=False, separator='"', line_terminator=separator, quote_style="never", lazy=True
+    )
     _, tally = pl.collect_all([sink, result.tally], engine="streaming")
     return tally
 
 
 def _copy(data: Path, stream: BinaryIO, start: int, end: int) -> None:
     with data.open("rb") as file:
-        # JSON must not have a byte order mark
-        if start == 0 and file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
-            start = len(codecs.BOM_UTF8)
         file.seek(start)
         for place in range(start, end, _CHUNK):
             stream.write(file.read(min(_CHUNK, end - place)))
+
+
+def _count_records(data: Path, start: int, end: int, joint: bytes) -> int:
+    """Count written records by what stands between two; their texts were read, or made, as JSON."""
+    count, first, tail = 0, b"", b""
+    with data.open("rb", buffering=0) as file:
+        file.seek(start)
+        for place in range(start, end, _CHUNK):
+            part = tail + file.read(min(_CHUNK, end - place))
+            count += part.count(joint)
+            first, tail = first or part[:1], part[1 - len(joint) :]
+    return count + (first == b"{" and tail.endswith(b"}"))
 
 
 def _objects(result: Enriched, typed: Collection[str]) -> pl.Expr:
@@ -569,11 +581,29 @@ def _append_fields(result: Enriched) -> pl.LazyFrame:
         raw = raw.map_batches(lambda texts: without(texts, dropped), pl.String, is_elementwise=True)
     if not added:
         return result.frame.select(raw)
-    values = (written_column(column, lists=True).alias(header) for column, header in added)
-    fields = pl.struct(values).struct.json_encode().str.slice(1)
     own = raw.str.strip_suffix("}").str.strip_chars_end()
     joint = pl.when(own == "{").then(pl.lit("")).otherwise(pl.lit(","))
-    return result.frame.select(pl.concat_str(own, joint, fields))
+    groups = [tuple(group) for _, group in groupby(added, lambda field: contract_name(field[0]) in _OF_ROWS)]
+    ends = [","] * (len(groups) - 1) + ["}"]
+    fields = (
+        pl.struct(column for column, _ in group)
+        .map_batches(partial(_render_fields, group, end), pl.String, is_elementwise=True)
+        .alias(str(place))
+        for place, (group, end) in enumerate(zip(groups, ends, strict=True))
+    )
+    return result.frame.select(pl.concat_str(own, joint), *fields)
+
+
+def _render_fields(group: tuple[tuple[str, str], ...], end: str, rows: pl.Series) -> pl.Series:
+    """Return the text of each row's fields behind its first quote; equal ones are rendered once."""
+    hashes = rows.struct.unnest().hash_rows()
+    first = hashes.arg_unique()
+    fields = pl.struct(written_column(column, lists=True).alias(header) for column, header in group)
+    text = pl.concat_str(fields.struct.json_encode().str.slice(2).str.strip_suffix("}"), pl.lit(end))
+    if 2 * len(first) > len(rows):
+        return rows.struct.unnest().select(text).to_series()
+    made = rows.gather(first).struct.unnest().select(text.alias("text"), hash=hashes.gather(first))
+    return hashes.to_frame("hash").join(made, on="hash", how="left", maintain_order="left")["text"]
 
 
 class JsonVerbs(Verbs):
@@ -595,10 +625,15 @@ class JsonVerbs(Verbs):
             return Written(self.write(result, stream))
 
     def count(self, result: Enriched, path: Path) -> int:
-        source = result.table.source
-        inner = source.path if isinstance(source, Document) and not self.lines else ""
+        source, before, after, joint = result.table.source, len("[\n"), len("\n]\n"), b"},\n{"
+        if self.lines or (isinstance(source, Document) and source.kind == "object"):
+            before, after, joint = 0, len("\n"), b"}\n{"
+        elif isinstance(source, Document) and source.path:
+            before += source.start - _mark(source.data)
+            after += source.data.stat().st_size - source.end - len("\n")
         with ExitStack() as resources:
-            return count(open_file(path, resources), inner, resources, lines=self.lines)
+            data = open_file(path, resources).data
+            return _count_records(data, before, data.stat().st_size - after, joint)
 
 
 class NdjsonVerbs(JsonVerbs):
