@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import copy_context
@@ -19,7 +19,6 @@ from typing import BinaryIO, Final, Literal, NamedTuple, cast
 
 import msgspec
 import polars as pl
-from polars.io.plugins import register_io_source
 
 from bansong.base.errors import InputError, Problem, UsageError
 from bansong.base.files import create_private, private_folder
@@ -30,8 +29,8 @@ from bansong.base.schema import OUR_COLUMNS
 from bansong.tables.detect import FORMATS
 from bansong.tables.headers import has_role
 from bansong.tables.json import scan
-from bansong.tables.json.scan import CHUNK, RecordChunk, Scanner
-from bansong.tables.json.types import ColumnTypes, DataType, tokens_of, without
+from bansong.tables.json.scan import CHUNK, NotPlainError, RecordChunk, Scanner, whole_lines
+from bansong.tables.json.types import ColumnTypes, RecordFile, without
 from bansong.tables.streams import File, HoldEnd, open_file, packing_of, sink
 from bansong.tables.table import (
     RAW,
@@ -40,7 +39,6 @@ from bansong.tables.table import (
     Table,
     Verbs,
     Written,
-    column_ids,
     contract_name,
     json_text,
     refuse_binary,
@@ -271,13 +269,7 @@ ENCODING_MISMATCHED: Final = Problem(
     "json.encoding_mismatched", "{path}: is not {encoding} throughout: {error}; save the file as UTF-8"
 )
 
-_UNQUOTED: Final = "^[-0-9tf]"  # how numbers and truth values begin
-_FIRST: Final = 1 << 18  # bytes of the first part, from which types are learned the slow way
 _decode_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-
-class _NotPlainError(Exception):
-    """A line that is not exactly one object."""
 
 
 def read(file: File, wanted: ReadOptions, resources: ExitStack, *, lines: bool) -> Table:
@@ -353,7 +345,7 @@ def _is_plain_lines(columns: ColumnTypes, data: Path) -> bool:
     """Learn the columns of a file that needs no copy: one object a line and nothing else."""
     try:
         deque(_learn_beside(columns, _plain_lines(data)), maxlen=0)
-    except (_NotPlainError, InputError):
+    except (NotPlainError, InputError):
         return False
     return True
 
@@ -374,101 +366,18 @@ def _learn_beside(columns: ColumnTypes, parts: Iterator[RecordChunk]) -> Iterato
 
 
 def _plain_lines(data: Path) -> Iterator[RecordChunk]:
-    for start, lines in _whole_lines(data, longer=False):
+    for start, lines in whole_lines(data, longer=False):
         if b"\r" in lines:
-            raise _NotPlainError
+            raise NotPlainError
         yield RecordChunk(lines, lines.count(b"\n") + 1, start, start + len(lines))
-
-
-def _whole_lines(data: Path, *, longer: bool = True) -> Iterator[tuple[int, bytes]]:
-    """Yield a file's lines in parts, each with its place; ``longer``: a line may be longer than a part."""
-    start, size = 0, _FIRST
-    with data.open("rb", buffering=0) as file:
-        while chunk := file.read(size):
-            end = chunk.rfind(b"\n")
-            if end < 0 and len(chunk) == size:
-                if not longer:
-                    raise _NotPlainError
-                size *= 2
-            else:
-                lines = chunk[:end] if end >= 0 else chunk
-                yield start, lines
-                start, size = start + len(lines) + 1, CHUNK
-            file.seek(start)
 
 
 def _table(file: File, document: Document, columns: ColumnTypes, records: Path) -> Table:
     sequence, types = document.kind == "sequence", columns.schema()
-    frame = _Records(records, types).scan() if columns.rows else pl.LazyFrame(schema={RAW: pl.String})
+    frame = RecordFile(records, types).scan() if columns.rows else pl.LazyFrame(schema={RAW: pl.String})
     format = FORMATS["ndjson" if sequence else "json"]
     loose = columns.rows == 1 and not sequence
     return Table(frame, tuple(types), format, file.path.name, file, document, rows=columns.rows, loose=loose)
-
-
-@dataclass(frozen=True, slots=True)
-class _Records:
-    """A file of one object a line, and the types of its keys (``None``: text)."""
-
-    path: Path
-    types: Mapping[str, DataType | None]
-
-    def scan(self) -> pl.LazyFrame:
-        # ``scan_lines`` gives batches of 3,000 rows, and each step of a query has a cost a batch
-        schema: dict[str, DataType] = {RAW: pl.String()}
-        for id_, (key, dtype) in self._columns().items():
-            schema[id_] = pl.String() if dtype is None or _is_roles(key, dtype) else dtype
-        schema |= {typed_id(id_): pl.Boolean() for id_, (_, dtype) in self._columns().items() if dtype is None}
-        return register_io_source(partial(self._read, list(schema)), schema=pl.Schema(schema), is_pure=True)
-
-    def _columns(self) -> dict[str, tuple[str, DataType | None]]:
-        return dict(zip(column_ids(len(self.types)), self.types.items(), strict=True))
-
-    def _read(
-        self, every: list[str], wanted: list[str] | None, predicate: pl.Expr | None, most: int | None, _: int | None
-    ) -> Iterator[pl.DataFrame]:
-        for _start, lines in _whole_lines(self.path):
-            batch = self._decode(lines, every if wanted is None else wanted)
-            if most is not None:
-                batch = batch.head(most)
-                most -= batch.height
-            yield batch if predicate is None else batch.filter(predicate)
-            if most == 0:
-                return
-
-    def _decode(self, lines: bytes, names: list[str]) -> pl.DataFrame:
-        wanted = {id_.partition(":")[0] for id_ in names}
-        types = {key: dtype for id_, (key, dtype) in self._columns().items() if id_ in wanted}
-        ids = {key: id_ for id_, (key, _) in self._columns().items() if id_ in wanted}
-        raw = pl.scan_lines(lines, name=RAW).collect() if RAW in wanted or not types else pl.DataFrame()
-        if not types:
-            values = pl.DataFrame()
-        elif None in self.types.values():  # polars reads no line with a number beyond its own, whatever the schema
-            tokens = pl.DataFrame(tokens_of(lines, types))
-            typed = {typed_id(id_): pl.col(key).str.contains(_UNQUOTED).fill_null(False) for key, id_ in ids.items()}
-            values = tokens.select(*(_value(key, types[key]).alias(id_) for key, id_ in ids.items()), **typed)
-        else:
-            known = {key: dtype for key, dtype in types.items() if dtype is not None}
-            fields = (json_text(pl.col(key)) if _is_roles(key, types[key]) else pl.col(key) for key in ids)
-            values = pl.read_ndjson(lines, schema=known).select(
-                field.alias(id_) for field, id_ in zip(fields, ids.values(), strict=True)
-            )
-        batch = pl.concat([raw, values], how="horizontal")
-        return batch.select(names) if names else pl.DataFrame(height=batch.height)
-
-
-def _is_roles(key: str, dtype: DataType | None) -> bool:
-    return dtype is not None and dtype.is_nested() and has_role(key)
-
-
-def _value(key: str, dtype: DataType | None) -> pl.Expr:
-    """Return the value of a key's tokens; a nested one of a role, and one without a type, stays as it is spelled."""
-    token = pl.col(key)
-    if dtype is None or dtype == pl.String or _is_roles(key, dtype):
-        text = pl.when(token.str.starts_with('"')).then(token)
-        return pl.coalesce(text.str.json_decode(pl.String()), token)
-    if dtype == pl.Boolean:
-        return token.str.starts_with("t")
-    return token.str.json_decode(dtype) if dtype.is_nested() else token.cast(dtype)
 
 
 _CHUNK: Final = 1 << 20
