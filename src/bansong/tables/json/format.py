@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO, Final, Literal, NamedTuple, cast
@@ -28,8 +29,8 @@ from bansong.base.schema import OUR_COLUMNS
 from bansong.tables.detect import FORMATS
 from bansong.tables.headers import has_role
 from bansong.tables.json import scan
-from bansong.tables.json.scan import CHUNK, RecordChunk, Scanner
-from bansong.tables.json.types import ColumnTypes, DataType, tokens_of, without
+from bansong.tables.json.scan import CHUNK, NotPlainError, RecordChunk, Scanner, whole_lines
+from bansong.tables.json.types import ColumnTypes, RecordFile, without
 from bansong.tables.streams import File, HoldEnd, open_file, packing_of, sink
 from bansong.tables.table import (
     RAW,
@@ -38,7 +39,6 @@ from bansong.tables.table import (
     Table,
     Verbs,
     Written,
-    column_ids,
     contract_name,
     json_text,
     refuse_binary,
@@ -269,14 +269,7 @@ ENCODING_MISMATCHED: Final = Problem(
     "json.encoding_mismatched", "{path}: is not {encoding} throughout: {error}; save the file as UTF-8"
 )
 
-_RECORD: Final = "record"
-_UNQUOTED: Final = "^[-0-9tf]"  # how numbers and truth values begin
-_FIRST: Final = 1 << 18  # bytes of the first part, from which types are learned the slow way
 _decode_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-
-class _NotPlainError(Exception):
-    """A line that is not exactly one object."""
 
 
 def read(file: File, wanted: ReadOptions, resources: ExitStack, *, lines: bool) -> Table:
@@ -298,15 +291,8 @@ def read(file: File, wanted: ReadOptions, resources: ExitStack, *, lines: bool) 
     return _table(file, document, columns, records)
 
 
-def count(file: File, inner: str, resources: ExitStack, *, lines: bool) -> int:
-    document = _document(file.path, _utf8(file, resources), inner or None, lines=lines)
-    return sum(part.count for part in document.records(file.path))
-
-
 def _document(path: Path, data: Path, json_path: str | None, *, lines: bool) -> Document:
-    with data.open("rb") as file:
-        start = 3 if file.read(3) == codecs.BOM_UTF8 else 0
-    size = data.stat().st_size
+    start, size = _mark(data), data.stat().st_size
     with Scanner(path, data, start) as scanner:
         first = scanner.peek()
     if first != b"[" and (lines or _is_lines(data, start)):
@@ -314,6 +300,12 @@ def _document(path: Path, data: Path, json_path: str | None, *, lines: bool) -> 
             raise UsageError(JSON_PATH_NEEDLESS, path=path)
         return Document(data, start, size, kind="sequence")
     return _find(path, data, start) if json_path is None else _at_path(path, data, start, json_path)
+
+
+def _mark(data: Path) -> int:
+    """Return the length of a file's byte order mark."""
+    with data.open("rb") as file:
+        return len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
 
 
 def _is_lines(data: Path, start: int) -> bool:
@@ -353,7 +345,7 @@ def _is_plain_lines(columns: ColumnTypes, data: Path) -> bool:
     """Learn the columns of a file that needs no copy: one object a line and nothing else."""
     try:
         deque(_learn_beside(columns, _plain_lines(data)), maxlen=0)
-    except (_NotPlainError, InputError):
+    except (NotPlainError, InputError):
         return False
     return True
 
@@ -374,74 +366,22 @@ def _learn_beside(columns: ColumnTypes, parts: Iterator[RecordChunk]) -> Iterato
 
 
 def _plain_lines(data: Path) -> Iterator[RecordChunk]:
-    start, size = 0, _FIRST
-    with data.open("rb", buffering=0) as file:
-        while chunk := file.read(size):
-            end = chunk.rfind(b"\n")
-            if b"\r" in chunk or (end < 0 and file.read(1)):  # a record longer than a chunk
-                raise _NotPlainError
-            lines = chunk[:end] if end >= 0 else chunk
-            yield RecordChunk(lines, lines.count(b"\n") + 1, start, start + len(lines))
-            start, size = start + len(lines) + 1, CHUNK
-            file.seek(start)
+    for start, lines in whole_lines(data, longer=False):
+        if b"\r" in lines:
+            raise NotPlainError
+        yield RecordChunk(lines, lines.count(b"\n") + 1, start, start + len(lines))
 
 
 def _table(file: File, document: Document, columns: ColumnTypes, records: Path) -> Table:
-    sequence = document.kind == "sequence"
+    sequence, types = document.kind == "sequence", columns.schema()
+    frame = RecordFile(records, types).scan() if columns.rows else pl.LazyFrame(schema={RAW: pl.String})
     format = FORMATS["ndjson" if sequence else "json"]
-    schema = columns.schema()
-    if not columns.rows:
-        return Table(pl.LazyFrame(schema={RAW: pl.String}), (), format, file.path.name, file, document)
-    lines = pl.scan_lines(records, name=RAW, glob=False)
-    ids = dict(zip(schema, column_ids(len(schema)), strict=True))
-    exact = {key: dtype for key, dtype in schema.items() if dtype is not None}
-    typed = [pl.col(_RECORD).struct.field(typed_id(ids[key])) for key in schema if key not in exact]
-    if len(exact) == len(schema):
-        field = pl.col(_RECORD).struct.field
-        fields = {key: json_text(field(key)) if _is_roles(key, dtype) else field(key) for key, dtype in exact.items()}
-        lines = lines.with_columns(pl.col(RAW).str.json_decode(pl.Struct(exact)).alias(_RECORD))
-    else:
-        kept = {key: None if _is_roles(key, dtype) else dtype for key, dtype in schema.items()}
-        fields = {key: pl.col(_RECORD).struct.field(id_) for key, id_ in ids.items()}
-        lines = lines.with_columns(_by_token(kept, ids).alias(_RECORD))
-    frame = lines.select(RAW, *(field.alias(ids[key]) for key, field in fields.items()), *typed)
     loose = columns.rows == 1 and not sequence
-    return Table(frame, tuple(schema), format, file.path.name, file, document, loose=loose)
-
-
-def _is_roles(key: str, dtype: DataType | None) -> bool:
-    return dtype is not None and dtype.is_nested() and has_role(key)
-
-
-def _by_token(schema: dict[str, DataType | None], ids: dict[str, str]) -> pl.Expr:
-    texts_of = {key: typed_id(ids[key]) for key, dtype in schema.items() if dtype is None}
-    made = pl.Struct(
-        {id_: schema[key] or pl.String() for key, id_ in ids.items()} | dict.fromkeys(texts_of.values(), pl.Boolean())
-    )
-
-    def records(texts: pl.Series) -> pl.Series:
-        tokens = tokens_of(texts, schema)
-        typed = {id_: tokens[key].str.contains(_UNQUOTED).fill_null(False) for key, id_ in texts_of.items()}
-        return (
-            pl.DataFrame(list(tokens.values()), schema=list(ids.values()))
-            .select(_value(pl.col(ids[key]), dtype).alias(ids[key]) for key, dtype in schema.items())
-            .with_columns(**typed)
-            .to_struct(RAW)
-        )
-
-    return pl.col(RAW).map_batches(records, made, is_elementwise=True)
-
-
-def _value(token: pl.Expr, dtype: DataType | None) -> pl.Expr:
-    if dtype is None or dtype == pl.String:
-        text = pl.when(token.str.starts_with('"')).then(token)
-        return pl.coalesce(text.str.json_decode(pl.String()), token)
-    if dtype == pl.Boolean:
-        return token.str.starts_with("t")
-    return token.str.json_decode(dtype) if dtype.is_nested() else token.cast(dtype)
+    return Table(frame, tuple(types), format, file.path.name, file, document, rows=columns.rows, loose=loose)
 
 
 _CHUNK: Final = 1 << 20
+_OF_ROWS: Final = ("fixed_zipcode", "fixed_address", "duplicate_of", "building_code")  # the others repeat
 # numbers and truth values as the tables of workbooks spell them
 _BARE: Final = r"^-?[0-9]+(?:\.[0-9]+)?$|^(?:true|false)$"
 
@@ -458,7 +398,7 @@ def write_document(result: Enriched, stream: BinaryIO) -> pl.DataFrame:
     lines = _lines(result)
     around = source if isinstance(source, Document) and source.path else None
     if around:
-        _copy(around.data, stream, 0, around.start)
+        _copy(around.data, stream, _mark(around.data), around.start)  # JSON must not have a byte order mark
     stream.write(b"[\n")
     with HoldEnd(stream, b",\n") as held:
         tally = _sink_lines(result, lines, cast("BinaryIO", held), ",\n")
@@ -498,19 +438,31 @@ def _warn_not_finite(table: Table) -> tuple[str, ...]:
 
 def _sink_lines(result: Enriched, lines: pl.LazyFrame, stream: BinaryIO, separator: str) -> pl.DataFrame:
     stream.flush()
-    sink = lines.sink_csv(stream, include_header=False, quote_style="never", line_terminator=separator, lazy=True)
+    # the quote before a key of ours separates the parts of a row, which need not be joined in memory
+    sink = lines.sink_csv(
+        stream, include_header=False, separator='"', line_terminator=separator, quote_style="never", lazy=True
+    )
     _, tally = pl.collect_all([sink, result.tally], engine="streaming")
     return tally
 
 
 def _copy(data: Path, stream: BinaryIO, start: int, end: int) -> None:
     with data.open("rb") as file:
-        # JSON must not have a byte order mark
-        if start == 0 and file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
-            start = len(codecs.BOM_UTF8)
         file.seek(start)
         for place in range(start, end, _CHUNK):
             stream.write(file.read(min(_CHUNK, end - place)))
+
+
+def _count_records(data: Path, start: int, end: int, joint: bytes) -> int:
+    """Count written records by what stands between two; their texts were read, or made, as JSON."""
+    count, first, tail = 0, b"", b""
+    with data.open("rb", buffering=0) as file:
+        file.seek(start)
+        for place in range(start, end, _CHUNK):
+            part = tail + file.read(min(_CHUNK, end - place))
+            count += part.count(joint)
+            first, tail = first or part[:1], part[1 - len(joint) :]
+    return count + (first == b"{" and tail.endswith(b"}"))
 
 
 def _objects(result: Enriched, typed: Collection[str]) -> pl.Expr:
@@ -538,11 +490,29 @@ def _append_fields(result: Enriched) -> pl.LazyFrame:
         raw = raw.map_batches(lambda texts: without(texts, dropped), pl.String, is_elementwise=True)
     if not added:
         return result.frame.select(raw)
-    values = (written_column(column, lists=True).alias(header) for column, header in added)
-    fields = pl.struct(values).struct.json_encode().str.slice(1)
     own = raw.str.strip_suffix("}").str.strip_chars_end()
     joint = pl.when(own == "{").then(pl.lit("")).otherwise(pl.lit(","))
-    return result.frame.select(pl.concat_str(own, joint, fields))
+    groups = [tuple(group) for _, group in groupby(added, lambda field: contract_name(field[0]) in _OF_ROWS)]
+    ends = [","] * (len(groups) - 1) + ["}"]
+    fields = (
+        pl.struct(column for column, _ in group)
+        .map_batches(partial(_render_fields, group, end), pl.String, is_elementwise=True)
+        .alias(str(place))
+        for place, (group, end) in enumerate(zip(groups, ends, strict=True))
+    )
+    return result.frame.select(pl.concat_str(own, joint), *fields)
+
+
+def _render_fields(group: tuple[tuple[str, str], ...], end: str, rows: pl.Series) -> pl.Series:
+    """Return the text of each row's fields behind its first quote; equal ones are rendered once."""
+    hashes = rows.struct.unnest().hash_rows()
+    first = hashes.arg_unique()
+    fields = pl.struct(written_column(column, lists=True).alias(header) for column, header in group)
+    text = pl.concat_str(fields.struct.json_encode().str.slice(2).str.strip_suffix("}"), pl.lit(end))
+    if 2 * len(first) > len(rows):
+        return rows.struct.unnest().select(text).to_series()
+    made = rows.gather(first).struct.unnest().select(text.alias("text"), hash=hashes.gather(first))
+    return hashes.to_frame("hash").join(made, on="hash", how="left", maintain_order="left")["text"]
 
 
 class JsonVerbs(Verbs):
@@ -564,10 +534,15 @@ class JsonVerbs(Verbs):
             return Written(self.write(result, stream))
 
     def count(self, result: Enriched, path: Path) -> int:
-        source = result.table.source
-        inner = source.path if isinstance(source, Document) and not self.lines else ""
+        source, before, after, joint = result.table.source, len("[\n"), len("\n]\n"), b"},\n{"
+        if self.lines or (isinstance(source, Document) and source.kind == "object"):
+            before, after, joint = 0, len("\n"), b"}\n{"
+        elif isinstance(source, Document) and source.path:
+            before += source.start - _mark(source.data)
+            after += source.data.stat().st_size - source.end - len("\n")
         with ExitStack() as resources:
-            return count(open_file(path, resources), inner, resources, lines=self.lines)
+            data = open_file(path, resources).data
+            return _count_records(data, before, data.stat().st_size - after, joint)
 
 
 class NdjsonVerbs(JsonVerbs):

@@ -55,6 +55,7 @@ _SAID_BY_MSGSPEC: Final = (
 )  # reasons of the parser, which :func:`_malformed_json` translates with its own
 _CUT_OFF: Final = gettext_noop("the text ends in the middle of a value; the file is not whole; copy or export it again")
 CHUNK: Final = 1 << 22
+FIRST: Final = 1 << 18  # bytes of the first part of lines, from which types are learned the slow way
 _TRIES: Final = 3
 _BLANK: Final = re.compile(rb"[ \t\r\n]*")
 _GAP: Final = re.compile(rb"[ \t\r\n]*,?[ \t\r\n]*")
@@ -119,6 +120,27 @@ class RecordChunk:
     count: int
     start: int
     end: int
+
+
+class NotPlainError(Exception):
+    """A line that is not exactly one object."""
+
+
+def whole_lines(data: Path, *, longer: bool = True) -> Iterator[tuple[int, bytes]]:
+    """Yield a file's lines in parts, each with its place; ``longer``: a line may be longer than a part."""
+    start, size = 0, FIRST
+    with data.open("rb", buffering=0) as file:
+        while chunk := file.read(size):
+            end = chunk.rfind(b"\n")
+            if end < 0 and len(chunk) == size:
+                if not longer:
+                    raise NotPlainError
+                size *= 2
+            else:
+                lines = chunk[:end] if end >= 0 else chunk
+                yield start, lines
+                start, size = start + len(lines) + 1, CHUNK
+            file.seek(start)
 
 
 class Scanner:

@@ -1,4 +1,4 @@
-"""Type each key's column by one that gives back every value as it stands in the file, else text."""
+"""Type each key's column by one that gives back every value as it stands in the file, else text; read the columns."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from operator import attrgetter, methodcaller
 from pathlib import Path
@@ -15,12 +17,15 @@ from typing import Annotated, Any, Final, TypedDict
 import msgspec
 import polars as pl
 from polars.datatypes import DataTypeClass
+from polars.io.plugins import register_io_source
 
 from bansong.base.errors import InputError, Problem
 from bansong.base.isolation import limits
 from bansong.base.messages import gettext
+from bansong.tables.headers import has_role
 from bansong.tables.json import scan
-from bansong.tables.json.scan import RecordChunk, other_lines, plain_pattern
+from bansong.tables.json.scan import RecordChunk, other_lines, plain_pattern, whole_lines
+from bansong.tables.table import RAW, column_ids, json_text, typed_id
 
 RECORDS_NOT_SEPARABLE: Final = Problem(
     "json.records_not_separable", "{path}: the records at byte {start:,} cannot be told apart; one object a line"
@@ -59,6 +64,7 @@ _LEAVES: Final[dict[DataType, Any]] = {
 _UNSTRUCTURED: Final = re.compile(r'["\\\x00-\x1f]')
 _SPELLED: Final = (pl.Int64, pl.Float64)  # a number has several spellings (``1.10``, ``-0``), a column of these one
 _KEY: Final = b'":'
+_UNQUOTED: Final = "^[-0-9tf]"  # how numbers and truth values begin
 _encode_lines: Final = msgspec.json.Encoder().encode_lines
 _decode_objects: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode_lines
 _decode_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -226,10 +232,8 @@ def split(tokens: bytes) -> pl.Series:
     return pl.Series([tokens.decode()]).str.split("\n").explode()
 
 
-def tokens_of(texts: pl.Series, keys: Iterable[str]) -> dict[str, pl.Series]:
-    if texts.is_empty():
-        return dict.fromkeys(keys, texts)
-    objects = _decode_objects(_join_lines(texts))
+def _tokens_of(lines: bytes, keys: Iterable[str]) -> dict[str, pl.Series]:
+    objects = _decode_objects(lines)
     columns = {key: split(b"\n".join(map(methodcaller("get", key, _ABSENT), objects))) for key in keys}
     return {key: column.set((column == "") | (column == "null"), None) for key, column in columns.items()}
 
@@ -369,3 +373,69 @@ def _leaves(dtype: DataType) -> set[DataTypeClass]:
     if isinstance(dtype, pl.Struct):
         return set().union(*(_leaves(field.dtype) for field in dtype.fields))
     return _leaves(dtype.inner) if isinstance(dtype, pl.List) else {dtype.base_type()}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFile:
+    """A file of one object a line, and the types of its keys (``None``: text)."""
+
+    path: Path
+    types: Mapping[str, DataType | None]
+
+    def scan(self) -> pl.LazyFrame:
+        # ``scan_lines`` gives batches of 3,000 rows, and each step of a query has a cost a batch
+        schema: dict[str, DataType] = {RAW: pl.String()}
+        for id_, (key, dtype) in self._columns().items():
+            schema[id_] = pl.String() if dtype is None or _is_roles(key, dtype) else dtype
+        schema |= {typed_id(id_): pl.Boolean() for id_, (_, dtype) in self._columns().items() if dtype is None}
+        return register_io_source(partial(self._read, list(schema)), schema=pl.Schema(schema), is_pure=True)
+
+    def _columns(self) -> dict[str, tuple[str, DataType | None]]:
+        return dict(zip(column_ids(len(self.types)), self.types.items(), strict=True))
+
+    def _read(
+        self, every: list[str], wanted: list[str] | None, predicate: pl.Expr | None, most: int | None, _: int | None
+    ) -> Iterator[pl.DataFrame]:
+        for _start, lines in whole_lines(self.path):
+            batch = self._decode(lines, every if wanted is None else wanted)
+            if most is not None:
+                batch = batch.head(most)
+                most -= batch.height
+            yield batch if predicate is None else batch.filter(predicate)
+            if most == 0:
+                return
+
+    def _decode(self, lines: bytes, names: list[str]) -> pl.DataFrame:
+        wanted = {id_.partition(":")[0] for id_ in names}
+        types = {key: dtype for id_, (key, dtype) in self._columns().items() if id_ in wanted}
+        ids = {key: id_ for id_, (key, _) in self._columns().items() if id_ in wanted}
+        raw = pl.scan_lines(lines, name=RAW).collect() if RAW in wanted or not types else pl.DataFrame()
+        if not types:
+            values = pl.DataFrame()
+        elif None in self.types.values():  # polars reads no line with a number beyond its own, whatever the schema
+            tokens = pl.DataFrame(_tokens_of(lines, types))
+            typed = {typed_id(id_): pl.col(key).str.contains(_UNQUOTED).fill_null(False) for key, id_ in ids.items()}
+            values = tokens.select(*(_value(key, types[key]).alias(id_) for key, id_ in ids.items()), **typed)
+        else:
+            known = {key: dtype for key, dtype in types.items() if dtype is not None}
+            fields = (json_text(pl.col(key)) if _is_roles(key, types[key]) else pl.col(key) for key in ids)
+            values = pl.read_ndjson(lines, schema=known).select(
+                field.alias(id_) for field, id_ in zip(fields, ids.values(), strict=True)
+            )
+        batch = pl.concat([raw, values], how="horizontal")
+        return batch.select(names) if names else pl.DataFrame(height=batch.height)
+
+
+def _is_roles(key: str, dtype: DataType | None) -> bool:
+    return dtype is not None and dtype.is_nested() and has_role(key)
+
+
+def _value(key: str, dtype: DataType | None) -> pl.Expr:
+    """Return the value of a key's tokens; a nested one of a role, and one without a type, stays as it is spelled."""
+    token = pl.col(key)
+    if dtype is None or dtype == pl.String or _is_roles(key, dtype):
+        text = pl.when(token.str.starts_with('"')).then(token)
+        return pl.coalesce(text.str.json_decode(pl.String()), token)
+    if dtype == pl.Boolean:
+        return token.str.starts_with("t")
+    return token.str.json_decode(dtype) if dtype.is_nested() else token.cast(dtype)
