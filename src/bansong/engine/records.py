@@ -235,11 +235,7 @@ def _select_rows(rows: pl.LazyFrame, found: pl.DataFrame, which: pl.Expr) -> pl.
 
 def look_up(values: pl.Series) -> pl.Expr:
     """Return each row's value in ``values``, which has one for each ``row_id``."""
-    return pl.col(ROW_ID).map_batches(partial(_gather_values, values), values.dtype, is_elementwise=True)
-
-
-def _gather_values(values: pl.Series, ids: pl.Series) -> pl.Series:
-    return values.gather(ids)
+    return pl.col(ROW_ID).map_batches(partial(pl.Series.gather, values), values.dtype, is_elementwise=True)
 
 
 def _gather_facts(facts: pl.DataFrame, ids: pl.Series) -> pl.Series:

@@ -180,14 +180,10 @@ class Calibrated(Shown):
 _FILLED: Final = re.compile(r"\([^()]*\{[^()]*\)|:.*|\s*\{\w+\}")
 
 
-def _level_name(feature: str, level: str) -> str:
-    texts = {name: one.ko for name, one in levels_of(Scorecard.load())} if current_language() == "ko" else {}
-    known = texts.get(f"{feature}.{level}")
-    return f"{feature} {level}".replace("_", " ").strip() if known is None else _FILLED.sub("", known)
-
-
 def _format_level(row: Mapping[str, object]) -> str:
-    name = _level_name(str(row["feature"]), str(row["level"]))
+    texts = {name: one.ko for name, one in levels_of(Scorecard.load())} if current_language() == "ko" else {}
+    name = texts.get("{feature}.{level}".format(**row))
+    name = "{feature} {level}".format(**row).replace("_", " ").strip() if name is None else _FILLED.sub("", name)
     known = gettext("{bounced:,} of {letters:,} letters came back, {expected:,.1f} expected", **row)
     return f"{pad_text(name, 34)}{row['before']:+4d} → {row['after']:+4d}   {known}"
 

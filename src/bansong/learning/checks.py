@@ -382,7 +382,7 @@ def label_doubts(counted: pl.DataFrame, champion: Scorecard, *, part: bool = Fal
 
 
 def one_class(n: int) -> str:
-    """Return the doubt about labels that are all returns."""
+    """Return the doubt about ``n`` letters that are all said to have come back."""
     return Phrase("one class only: all {n:,} letters came back, none is known to have arrived", n=n)
 
 

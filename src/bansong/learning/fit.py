@@ -375,21 +375,18 @@ def keep_held(challenger: Scorecard, champion: Scorecard) -> Scorecard:
     """Keep the champion's points of every level that alone keeps a letter from being mailed."""
     # such letters are rarely mailed, and unrecorded returns would lower these levels most
     fallen = champion.base.points - challenger.base.points
+    mailed = (champion.grades[grade] for grade in GRADES[:-1] if getattr(champion.actions, grade) not in HELD)
+    most_mailed = max(mailed, default=-math.inf)
     features = {
         feature: {
             name: msgspec.structs.replace(level, points=max(level.points, before.points + fallen))
-            if (before := champion.features[feature][name]).points + champion.base.points > _most_mailed(champion)
+            if (before := champion.features[feature][name]).points + champion.base.points > most_mailed
             else level
             for name, level in levels.items()
         }
         for feature, levels in challenger.features.items()
     }
     return msgspec.structs.replace(challenger, features=features, ceiling=max(challenger.ceiling, champion.ceiling))
-
-
-def _most_mailed(card: Scorecard) -> float:
-    mailed = (card.grades[grade] for grade in GRADES[:-1] if getattr(card.actions, grade) not in HELD)
-    return max(mailed, default=-math.inf)
 
 
 def _scores(card: Scorecard, levels: Design) -> Array:

@@ -130,8 +130,11 @@ class _MailingDoubts:
         } - only
         unfit = {name: why for name, part in parts.items() if (why := _declared_doubts(part.height, declared[name]))}
         checks = _check_news(usable.filter(~pl.col("mailing").is_in([*unfit, *trusted])), champion, prior)
+        say_sent = gettext_noop("{one_class}; say with `bansong label … --sent` which rows were mailed")
         found = {name: why for name, why in unfit.items() if name not in trusted} | {
-            name: _returns_only_doubt(parts[name].height) if one_sided[name] and declared[name].sent is None else why
+            name: (gettext(say_sent, one_class=one_class(parts[name].height)),)
+            if one_sided[name] and declared[name].sent is None
+            else why
             for name, why in checks.doubts.items()
         }
         released_share = sum(parts[name].height for name in trusted) / max(usable.height, 1)
@@ -149,11 +152,6 @@ def _check_news(rows: pl.DataFrame, champion: Scorecard, prior: Scorecard) -> La
             return LabelChecks(found, tuple(dict.fromkeys(missing)), checks.unproven, checks.false_bounces)
         found |= checks.doubts
         missing += checks.missing
-
-
-def _returns_only_doubt(letters: int) -> tuple[str, ...]:
-    only = one_class(letters)
-    return (gettext("{one_class}; say with `bansong label … --sent` which rows were mailed", one_class=only),)
 
 
 def _declared_doubts(letters: int, declared: MailingTerms) -> tuple[str, ...]:

@@ -152,7 +152,7 @@ _ROWS: Final = """
 
 @dataclass(frozen=True, slots=True)
 class LookupAsked:
-    """Before a lookup is sent to /verify; ``request``: what may be repeated with an idempotency key."""
+    """Records that a lookup is about to be sent to /verify."""
 
     key: bytes
     b_no: str
@@ -167,7 +167,7 @@ class LookupAsked:
 
 @dataclass(frozen=True, slots=True)
 class LookupAnswered:
-    """After the service answered a lookup, which is then paid and done."""
+    """Records that the service answered a lookup, which is then paid and done."""
 
     key: bytes
     answer: Answer
@@ -188,7 +188,7 @@ def keep_answer(tx: Transaction, key: bytes, answer: Answer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LookupUnreadable:
-    """After an unreadable answer: the lookup is probably paid, and only a person may have it asked again."""
+    """Records an unreadable answer: the lookup is probably paid, and only a person may have it asked again."""
 
     key: bytes
     raw: bytes
@@ -220,7 +220,7 @@ class _LookupStep:
 
 
 class LookupRefused(_LookupStep):
-    """After the service refused a lookup: it is not paid and may be asked again."""
+    """Records that the service refused a lookup: it is not paid and may be asked again."""
 
     def _step(self, tx: Transaction, values: dict[str, Value]) -> int:
         tx.delete_request(key=self.key)
@@ -228,7 +228,7 @@ class LookupRefused(_LookupStep):
 
 
 class LookupRetracted(_LookupStep):
-    """After a lookup was certainly not sent."""
+    """Records that a lookup was certainly not sent."""
 
     def _step(self, tx: Transaction, values: dict[str, Value]) -> int:
         tx.delete_request(key=self.key)
@@ -236,7 +236,7 @@ class LookupRetracted(_LookupStep):
 
 
 class LookupDoubted(_LookupStep):
-    """After a lookup was perhaps sent, with unknown outcome."""
+    """Records that a lookup was perhaps sent, with unknown outcome."""
 
     def _step(self, tx: Transaction, values: dict[str, Value]) -> int:
         return tx.hold(ONE, "'asking', 'doubt'", "doubt", values)
@@ -244,7 +244,7 @@ class LookupDoubted(_LookupStep):
 
 @dataclass(frozen=True, slots=True)
 class UploadPrepared:
-    """Before an upload of lookups, in this order; ``request``: what may be repeated with an idempotency key."""
+    """Records that lookups are about to be uploaded in this order."""
 
     upload: str
     run_id: str
@@ -306,39 +306,39 @@ class _UploadStep:
 
 
 class UploadGated(_UploadStep):
-    """Before the last bytes of an upload are sent; from now on the service may have taken it."""
+    """Records that the last bytes of an upload are about to be sent; from now on the service may have taken it."""
 
     LEGAL, STATE = "'prepared'", "gated"
 
 
 class UploadSent(_UploadStep):
-    """After the last byte of an upload was sent."""
+    """Records that the last byte of an upload was sent."""
 
     LEGAL, STATE = "'gated'", "sent"
 
 
 class UploadRefused(_UploadStep):
-    """After the service refused a whole upload: it is not paid, and its lookups may be asked again."""
+    """Records that the service refused a whole upload: it is not paid, and its lookups may be asked again."""
 
     LEGAL, STATE, FREES_ROWS = "'prepared', 'gated', 'sent'", "refused", True
 
 
 class UploadDropped(_UploadStep):
-    """After the last bytes of an upload were certainly not sent."""
+    """Records that the last bytes of an upload were certainly not sent."""
 
     # also from gated: the run may stop between this commit and the last bytes
     LEGAL, STATE, FREES_ROWS = "'prepared', 'gated'", "dropped", True
 
 
 class UploadDoubted(_UploadStep):
-    """After an upload was perhaps sent, with unknown outcome."""
+    """Records that an upload was perhaps sent, with unknown outcome."""
 
     LEGAL, STATE = "'prepared', 'gated', 'sent', 'doubt'", "doubt"
 
 
 @dataclass(frozen=True, slots=True)
 class UploadUnreadable:
-    """After an unreadable answer to an upload: it is perhaps paid, and its job is unknown."""
+    """Records an unreadable answer to an upload: it is perhaps paid, and its job is unknown."""
 
     upload: str
     raw: bytes
@@ -351,7 +351,7 @@ class UploadUnreadable:
 
 @dataclass(frozen=True, slots=True)
 class JobKnown:
-    """After the service named the job of an upload, whose rows are then paid."""
+    """Records that the service named the job of an upload, whose rows are then paid."""
 
     upload: str
     job_id: str
@@ -378,7 +378,7 @@ def count_upload(tx: Transaction, upload: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class JobFetched:
-    """After the results of a job were fetched: answers and faults by place in the upload."""
+    """Records that the results of a job were fetched: answers and faults by place in the upload."""
 
     upload: str
     answers: Mapping[int, Answer]
@@ -416,7 +416,7 @@ class JobFetched:
 
 @dataclass(frozen=True, slots=True)
 class JobUnfetched:
-    """After the results of a job could not be fetched; a later run tries again, free of charge."""
+    """Records that the results of a job could not be fetched; a later run tries again, free of charge."""
 
     upload: str
     note: str
@@ -428,7 +428,7 @@ class JobUnfetched:
 
 @dataclass(frozen=True, slots=True)
 class JobLost:
-    """After a job failed, or the service lost it: no answers will come."""
+    """Records that a job failed, or the service lost it: no answers will come."""
 
     upload: str
     note: str
@@ -491,38 +491,38 @@ class _LabelStep:
 
 
 class LabelSent(_LabelStep):
-    """Before a label is sent; from now on it may have arrived."""
+    """Records that a label is about to be sent; from now on it may have arrived."""
 
     LEGAL, STATE = "'prepared'", "sent"
 
 
 class LabelDone(_LabelStep):
-    """After the service took a label."""
+    """Records that the service took a label."""
 
     LEGAL, STATE = "'sent'", "done"
 
 
 class LabelRefused(_LabelStep):
-    """After the service refused a label, or lost its job; the label is held back."""
+    """Records that the service refused a label, or lost its job; the label is held back."""
 
     LEGAL, STATE = "'sent', 'prepared'", "refused"
 
 
 class LabelDoubted(_LabelStep):
-    """After a label was perhaps sent, with unknown outcome; it is held back."""
+    """Records that a label was perhaps sent, with unknown outcome; it is held back."""
 
     LEGAL, STATE = "'sent', 'doubt'", "doubt"
 
 
 class LabelRetracted(_LabelStep):
-    """After a label was certainly not sent."""
+    """Records that a label was certainly not sent."""
 
     LEGAL, STATE = "'sent'", "prepared"
 
 
 @dataclass(frozen=True, slots=True)
 class JobNumbered:
-    """After the results of a job proved the service's key of its first row (``base``)."""
+    """Records that the results of a job proved the service's key of its first row (``base``)."""
 
     upload: str
     base: int

@@ -219,9 +219,10 @@ def pending_requests(connection: sqlite3.Connection, origin: str, now: float) ->
     if (connection.execute(_LATEST).fetchone()[0] or now) > now:
         now = -math.inf
     found = connection.execute(_OPEN, {"origin": origin, "now": now, "most": REPEATS}).fetchall()
-    pending = []
+    pending, keys_of = [], "SELECT key FROM upload_rows WHERE upload = ? ORDER BY place"
     for key, number, upload, rows, first, age, repeats, offline, paid, *request in found:
-        keys, flags = _keys(connection, number) if key is None else (key,), (flag(offline), flag(paid))
+        keys = tuple(one for (one,) in connection.execute(keys_of, (number,))) if key is None else (key,)
+        flags = flag(offline), flag(paid)
         pending.append(PendingRequest(keys, upload, rows, first, age, repeats, *flags, StoredRequest(*request)))
     return pending
 
@@ -231,14 +232,9 @@ def count_repeatable(connection: sqlite3.Connection, now: float) -> int:
     return int(connection.execute(_YOUNG, {"now": now, "most": REPEATS}).fetchone()[0])
 
 
-def _keys(connection: sqlite3.Connection, number: int) -> tuple[bytes, ...]:
-    rows = connection.execute("SELECT key FROM upload_rows WHERE upload = ? ORDER BY place", (number,))
-    return tuple(key for (key,) in rows)
-
-
 @dataclass(frozen=True, slots=True)
 class LookupSettled:
-    """After the service answered a doubtful lookup, which is then paid and done."""
+    """Records that the service answered a doubtful lookup, which is then paid and done."""
 
     key: bytes
     answer: Answer
@@ -255,7 +251,7 @@ class LookupSettled:
 
 @dataclass(frozen=True, slots=True)
 class UploadSettled:
-    """After the service named the job of a doubtful upload, whose rows are then paid."""
+    """Records that the service named the job of a doubtful upload, whose rows are then paid."""
 
     upload: str
     job_id: str
@@ -272,7 +268,7 @@ class UploadSettled:
 
 @dataclass(frozen=True, slots=True)
 class RequestRepeated:
-    """Before a request is sent again with its idempotency key."""
+    """Records that a request is about to be sent again with its idempotency key."""
 
     token: str
 

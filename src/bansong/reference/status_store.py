@@ -370,7 +370,7 @@ class DayAllowance:
 
     @property
     def stored_limit(self) -> int | None:
-        """The limit a day for a process that counts only in the store."""
+        """The limit a day, less the numbers asked that could not be counted in the store."""
         return None if self.limit is None else max(0, self.limit - self._unstored)
 
     def close(self) -> None:

@@ -99,8 +99,9 @@ class Outputs:
         options: dict[str, Any] = {"encoding": write.output_encoding, "backup": write.backup, "summary": write.summary}
         if self.alone and self._is_streamed(file):
             return choose_stream(file.path, table.format, resources.enter_context(private_folder()), **options)
-        if not self.alone:
-            self._refuse_partition(file)
+        ours = {f"{self.write.prefix}{name}".casefold() for name in ADDED_COLUMNS}
+        if not self.alone and (taken := [column for column in file.partitions if column.casefold() in ours]):
+            raise UsageError(PARTITION_COLUMN_CLASHES, path=file.path, column=taken[0])
         output = self.file if self.alone else self._output_of(file, table.format)
         target = choose_target(file.path, table.format, output, write.in_place, **options)
         if several:
@@ -147,11 +148,6 @@ class Outputs:
             beside = dataset.with_name(f"{dataset.name}.enriched")
             return beside / default_output(file.path.relative_to(file.dataset), format, mark="")
         return None
-
-    def _refuse_partition(self, file: InputFile) -> None:
-        ours = {f"{self.write.prefix}{name}".casefold() for name in ADDED_COLUMNS}
-        if taken := [column for column in file.partitions if column.casefold() in ours]:
-            raise UsageError(PARTITION_COLUMN_CLASHES, path=file.path, column=taken[0])
 
     def _refuse_sheets(self, file: InputFile, table: Table, target: Target) -> None:
         anew = table.source is None or self.write.select

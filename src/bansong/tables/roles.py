@@ -181,13 +181,13 @@ def _begins_address(cell: pl.Expr) -> pl.Expr:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A column that may have a role; ``filled``, ``right``: share of first rows filled, and with a fitting text."""
+    """A column that may have a role."""
 
     choice: Choice
     purpose: Purpose | None
     notation: Notation
-    filled: float
-    right: float
+    filled: float  # share of the first rows with a text
+    right: float  # share of the first rows with a text that fits the role
     whole: float  # share of the texts that begin with a province, as whole addresses do
 
     @property
