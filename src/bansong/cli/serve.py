@@ -1,4 +1,4 @@
-"""`serve` and `notifications`, and the server's file."""
+"""`serve` and `notices`, and the server's file."""
 
 from __future__ import annotations
 
