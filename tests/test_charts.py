@@ -127,14 +127,16 @@ def test_the_reliability_of_a_calibration_is_its_frame() -> None:
 
 @pytest.mark.process
 def test_a_run_imports_no_library_that_it_does_not_use(tmp_path: Path) -> None:
-    """Charts, workbooks, frames of others, HTTP: a CSV file is enriched without them, and starts sooner."""
+    """Charts, workbooks, frames of others, HTTP, locks: rows are verified without them, and a run starts sooner."""
     code = f"""
 import sys, pathlib
 import bansong as bs
 folder = pathlib.Path({str(tmp_path)!r})
 wanted = {{"letters": folder / "l.csv", "extra_columns": ["duplicate_of"]}}
 bs.enrich({str(SAMPLE / "customers.csv")!r}, folder / "out.csv", status="none", **wanted)
+bs.verify("124-81-00998", "삼성전자", "경기 수원시 영통구 삼성로 129", status="none")
 heavy = {{"altair", "vl_convert", "openpyxl", "numpy", "pandas", "IPython", "httpx", "httpcore", "pydantic", "trio"}}
+heavy |= {{"asyncio", "filelock"}}
 print(sorted(heavy & set(sys.modules)))
 """
     environment = os.environ | {"BANSONG_STATE_DIR": str(tmp_path / "state")}

@@ -51,6 +51,13 @@ def test_the_sample_is_enriched_the_same_in_every_format(tmp_path: Path, expecte
     assert {"active", "closed", "suspended", "unknown"} == set(expected["biz_status"].drop_nulls())
 
 
+def test_a_small_table_is_answered_like_a_large_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, cells in (("small", 10**9), ("large", 0)):
+        monkeypatch.setattr("bansong.run.table._FEW_CELLS", cells)
+        bs.enrich(SAMPLE / "customers.csv", tmp_path / f"{name}.csv", registry=SAMPLE / "registry.parquet")
+    assert (tmp_path / "small.csv").read_bytes() == (tmp_path / "large.csv").read_bytes()
+
+
 def test_header_synonyms_seen_in_real_files_are_known(shared: Path) -> None:
     synonyms = json_of(shared / "status" / "header_synonyms.json")
     roles = ("b_no", "name", "address", "zipcode")
