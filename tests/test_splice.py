@@ -392,7 +392,11 @@ def test_a_finished_sheet_that_is_not_the_old_one_with_the_cells_is_not_publishe
 
 
 @pytest.mark.parametrize(
-    "damaged", [b'<c r="B2" s="0">', b'<c r="B2" s="0"/><c r="C2"><v>&x;</v></c>', b'<c r="A2"><v>1</v></c>']
+    "damaged",
+    [
+        *(b'<c r="B2" s="0">', b'<c r="B2" s="0" s="0"/>', b'<c r="B2" x:s="0"/>', b'<x:c r="B2" s="0"/>'),
+        *(b'<c r="B2" s="0"/><c r="C2"><v>&x;</v></c>', b'<c r="A2"><v>1</v></c>'),
+    ],
 )
 def test_what_the_writers_own_reading_overlooks_is_not_published_either(tmp_path: Path, damaged: bytes) -> None:
     source = sheet_of(tmp_path / "in.xlsx", HEAD + BODY.replace(cell("B2", "a"), b'<c r="B2" s="0"/>') + THIRD)
