@@ -6,11 +6,12 @@ import io
 import posixpath
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, cast
+from types import SimpleNamespace
+from typing import Any, Final
 from zipfile import ZipFile
 
 import polars as pl
@@ -43,13 +44,6 @@ _NINE_DECIMALS: Final = 1e-9  # the reader rounds a number that it gives as text
 _STAY_SPELLED: Final = {"\ufffe": "_xFFFE_", "\uffff": "_xFFFF_"}
 _READER_ERRORS: Final = ("CalamineError", "CannotRetrieveCellDataError", "PanicException", "SheetNotFoundError")
 
-
-class _Nothing:
-    """A target of the parser that keeps nothing."""
-
-    def close(self) -> None: ...
-
-
 Added = Mapping[int, tuple[str, pl.Series]]  # by column (from 1): the header, and the value of each row below it
 
 
@@ -77,9 +71,10 @@ class FinishedSheet:
     def refuse(self, why: object) -> AccountingError:
         return AccountingError(WORKBOOK_NOT_PROVEN, called=self.called, why=why)
 
-    def parse(self, archive: ZipFile, part: str) -> Iterator[bytes]:
+    def parse(self, archive: ZipFile, part: str) -> Generator[bytes]:
         """Yield a part in pieces and parse them; :class:`AccountingError` unless it is well-formed, prefixes too."""
-        parser: Any = XMLParser(target=cast("Any", _Nothing()), huge_tree=True, resolve_entities=False)
+        nothing: Any = SimpleNamespace(close=bool)  # a target that keeps nothing
+        parser: Any = XMLParser(target=nothing, huge_tree=True, resolve_entities=False)
         try:
             for piece in part_pieces(archive, part):
                 parser.feed(piece)

@@ -389,14 +389,12 @@ class SheetXml:
         with ThreadPoolExecutor(2) as pool:
             cut = [pool.submit(copy_context().run, _Block.cut, data, p) for data in parted]
             blocks = [block.result() for block in cut]
-        if any(block.rest for block in blocks[:-1]):
-            raise unusual(gettext("its XML is written in an unusual way"))
         around, place, rest = parted.head + parted.tail, len(parted.head), blocks[-1].rest
         elements = elements_of(around, gettext(_PART))
-        if not any((e.name, e.depth, e.inner) == ("sheetData", 1, place) for e in elements):
+        found = any((e.name, e.depth, e.inner) == ("sheetData", 1, place) for e in elements)
+        if not found or any(block.rest for block in blocks[:-1]):
             raise unusual(gettext("its XML is written in an unusual way"))
-        blocks = [block for block in blocks if block.rows.height]
-        if not blocks:
+        if not (blocks := [block for block in blocks if block.rows.height]):
             raise unusual(gettext("it holds no rows"))
         if rest.strip():
             raise unusual(gettext("its rows carry no references"))

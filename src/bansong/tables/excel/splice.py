@@ -6,6 +6,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
@@ -274,13 +275,12 @@ class Splice:
                 rows, first = number_rows(rows, old.prefix), last + 1
                 last = int(rows["r"][-1])
                 same, *found = self._compare_rows(rows, old.between(first, last))
-                counts = [*map(sum, zip(counts, found, strict=True))]
+                same, counts = same and rows["r"][0] >= first, [*map(sum, zip(counts, found, strict=True))]
+        cells, ours, blanks = counts
         frames = (self.titles, self.frame)
         values = sum(frame.height - frame[name].null_count() for frame in frames for name in self.columns)
-        cells, ours, blanks = counts
-        beyond = old.between(last + 1, sheet_xml.MAX_ROW).height
-        same = same and not beyond and (rest, new.tail) == (old.rest, self.tail)
-        if not (same and cells == ours == blanks + values):
+        same = same and not old.between(last + 1, sheet_xml.MAX_ROW).height
+        if not (same and (rest, new.tail) == (old.rest, self.tail) and cells == ours == blanks + values):
             raise AccountingError(OTHER_CELLS_CHANGED)
 
     def _compare_rows(self, found: pl.DataFrame, old: pl.DataFrame) -> tuple[bool, int, int, int]:
@@ -294,14 +294,13 @@ class Splice:
             same = same and not old.join(found, on="r", how="anti").height
             both = found.join(old, on="r", how="left", maintain_order="left")
             both = both.with_columns(pl.col("before").fill_null(self._row_start()), pl.col("behind").fill_null(""))
-        xml, before, behind = pl.col("xml"), pl.col("before"), pl.col("behind")
-        both = both.select("r", "behind", xml.str.strip_prefix(before), same=xml.str.starts_with(before))
-        both = both.select("r", xml.str.strip_suffix(behind), same=pl.col("same") & xml.str.ends_with(behind))
-        within, p = pl.col("xml"), self.sheet.prefix
-        row = within.str.extract(rf'^<{p}c r="[A-Z]+([0-9]+)"')
-        letters = "|".join(map(column_letter, self.columns.values()))
+        xml, before, behind, within = map(pl.col, ("xml", "before", "behind", "within"))
+        both = both.with_columns(within=xml.str.strip_prefix(before).str.strip_suffix(behind))
+        size = pl.sum_horizontal(pl.col("before", "within", "behind").str.len_bytes())
+        p, letters = self.sheet.prefix, "|".join(map(column_letter, self.columns.values()))
+        row = within.str.extract(rf'^<{p}c r="[A-Z]+([0-9]+)"').fill_null("")
         placed, *counts = both.select(
-            placed=(pl.col("same") & ((row == pl.col("r").cast(pl.String)) | (within == ""))).all(),
+            placed=((size == xml.str.len_bytes()) & ((row == pl.col("r").cast(pl.String)) | (within == ""))).all(),
             cells=within.str.count_matches(f"<{p}c", literal=True).sum(),
             ours=within.str.count_matches(rf'<{p}c r="(?:{letters})[0-9]').sum(),
             blanks=within.str.count_matches('"/>', literal=True).sum(),
@@ -391,10 +390,10 @@ def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: S
 def _prove_bytes(made: Path, splice: Splice, finished: FinishedSheet, changed: Iterable[str]) -> None:
     with ZipFile(made) as archive:
         for part in changed:
-            pieces = finished.parse(archive, package.usual_name(part))
-            if part == finished.part:
-                splice.prove(pieces)
-            deque(pieces, maxlen=0)
+            with closing(finished.parse(archive, package.usual_name(part))) as pieces:
+                if part == finished.part:
+                    splice.prove(pieces)
+                deque(pieces, maxlen=0)
 
 
 def _locate_columns(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> AddedColumns:
