@@ -379,11 +379,16 @@ WRONG = [
     *((b"</is></c></row>", b"</is></c><c r='Z1'/></row>"), (b'<row r="3"', b'<row r="4"')),
     *((b'<c r="C2"', b'<c r="C3"'), (b'<c r="C2" t="inlineStr"><is><t>active</t></is></c>', b"")),
     *((b'<c r="D2"', b'<c r="Z2"/><c r="D2"'), (b'<c r="D2"', b'<c r="A2"/><c r="D2"')),
+    *((b'<c r="C3"', b'<x/><c r="C3"'), (b'<row r="3"', b'<row r="2"></row><row r="3"')),
 ]
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_finished_sheet_that_is_not_the_old_one_with_the_cells_is_not_published(tmp_path: Path, again: bool) -> None:
+@pytest.mark.parametrize("piece", [100, 2_000_000])
+def test_a_finished_sheet_that_is_not_the_old_one_with_the_cells_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool, piece: int
+) -> None:
+    monkeypatch.setattr(package, "_PIECE", piece)  # bytes that are compared at once
     source = sheet_of(tmp_path / "in.xlsx", HEAD + BODY + THIRD)
     source = spliced(source)[1] if again else source
     for old, new in WRONG:
@@ -392,7 +397,11 @@ def test_a_finished_sheet_that_is_not_the_old_one_with_the_cells_is_not_publishe
 
 
 @pytest.mark.parametrize(
-    "damaged", [b'<c r="B2" s="0">', b'<c r="B2" s="0"/><c r="C2"><v>&x;</v></c>', b'<c r="A2"><v>1</v></c>']
+    "damaged",
+    [
+        *(b'<c r="B2" s="0">', b'<c r="B2" s="0" s="0"/>', b'<c r="B2" x:s="0"/>', b'<x:c r="B2" s="0"/>'),
+        *(b'<c r="B2" s="0"/><c r="C2"><v>&x;</v></c>', b'<c r="A2"><v>1</v></c>'),
+    ],
 )
 def test_what_the_writers_own_reading_overlooks_is_not_published_either(tmp_path: Path, damaged: bytes) -> None:
     source = sheet_of(tmp_path / "in.xlsx", HEAD + BODY.replace(cell("B2", "a"), b'<c r="B2" s="0"/>') + THIRD)

@@ -306,7 +306,7 @@ class _Scan:
             part.errors += buffer.count(b' t="e"', 0, until)
         if not part.unsolved and b"f" in buffer and (b"</f>" in buffer or b"<f " in buffer):
             part.unsolved = _UNSOLVED.search(buffer) is not None
-        if b"hidden" in buffer:
+        if b"h" in buffer and b"hidden" in buffer:
             part.hidden += len(_HIDDEN_ROW.findall(buffer, 0, until))
         if self._name == "content.xml":
             part.times += buffer.count(b'value-type="time"', 0, until)

@@ -59,10 +59,9 @@ _DAY_OF_TIMES: Final = date(1899, 12, 31)  # the day that calamine puts before a
 # a text column's dates before 1910 are lengths of time: nobody was a customer then
 _FIRST_DATE: Final = pl.duration(days=3660)
 _DATED: Final = r"^[0-9]{4,}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?$"
-_MAY_BE_TYPED: Final = (
-    r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$|^[0-9]{4,}-[0-9]{2}-[0-9]{2}(?:[ T][0-9:.]+)?$"
-    r"|^-?[0-9]+:[0-9:.]+$|^(?:true|false)$"
-)  # texts of numbers, dates, times and truth values, as in a column that holds texts, too
+# texts of numbers and truth values, and of dates and times, as in a column that holds texts, too
+_MAY_BE_NUMBER: Final = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$|^(?:true|false)$"
+_MAY_BE_TIME: Final = r"^[0-9]{4,}-[0-9]{2}-[0-9]{2}(?:[ T][0-9:.]+)?$|^-?[0-9]+:[0-9:.]+$"
 _UNSURE: Final = re.compile(r"could not determine dtype for column (.*)")
 _RETRIES: Final = 8
 
@@ -227,19 +226,19 @@ def load(data: Path, path: Path, wanted: ReadOptions, facts: Mapping[str, Facts]
 def load_typed(data: Path, loaded: Loaded) -> pl.DataFrame:
     import fastexcel
 
-    texts = loaded.frame.select(pl.col(pl.String).str.contains(_MAY_BE_TYPED).any())
-    ids = [text.name for text in texts if text.item()]
-    if not ids:
-        return pl.DataFrame()
-    book = fastexcel.read_excel(data)
+    typed: dict[str, pl.Series] = {}
     options: dict[str, Any] = {"skip_rows": loaded.skipped or None, "header_row": None if loaded.header < 0 else 0}
-    options["use_columns"] = [loaded.left + int(id_.removeprefix("c")) for id_ in ids]
     # neither is made of a text: `boolean` is of numbers and truth values, `date` of dates and times
-    numbers = book.load_sheet(loaded.name, dtypes="boolean", **options).to_polars()
-    times = book.load_sheet(loaded.name, dtypes="date", **options).to_polars()
-    columns = zip(ids, numbers, times, strict=True)
-    typed = [(number.is_not_null() | time.is_not_null()).alias(typed_id(id_)) for id_, number, time in columns]
-    return pl.DataFrame([cells for cells in typed if cells.any()]).head(loaded.frame.height)
+    for pattern, dtype in ((_MAY_BE_NUMBER, "boolean"), (_MAY_BE_TIME, "date")):
+        texts = loaded.frame.select(pl.col(pl.String).str.contains(pattern).any())
+        if not (ids := [text.name for text in texts if text.item()]):
+            continue
+        options |= {"dtypes": dtype, "use_columns": [loaded.left + int(id_.removeprefix("c")) for id_ in ids]}
+        cells = fastexcel.read_excel(data).load_sheet(loaded.name, **options).to_polars()
+        for name, values in zip(map(typed_id, ids), cells, strict=True):
+            found = values.is_not_null().alias(name)
+            typed[name] = typed[name] | found if name in typed else found
+    return pl.DataFrame([cells for cells in typed.values() if cells.any()]).head(loaded.frame.height)
 
 
 class _Sheets:

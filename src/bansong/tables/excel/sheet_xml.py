@@ -249,74 +249,74 @@ class _Block:
     usual: bool  # all cells are known to begin in the usual way
     references: pl.Series  # the first characters behind each beginning of a cell, each once
 
-
-@dataclass(frozen=True)
-class Parted:
-    """A sheet's XML: ``head`` through the tag ``<sheetData>``, rows in blocks, ``rest`` and ``tail`` behind them."""
-
-    head: bytes
-    prefix: str
-    blocks: list[_Block]
-    rest: str
-    tail: bytes
-
-    def rows(self) -> pl.DataFrame:
-        """All rows with their numbers; :class:`OutputError` if these are missing or out of order."""
-        if not self.blocks:
-            raise unusual(gettext("it holds no rows"))
-        p, rows = self.prefix, pl.concat(block.rows for block in self.blocks)
-        number = rows["xml"].str.extract(rf'^<{p}row r="([0-9]+)"')
-        if number.null_count():
-            number = rows["xml"].str.extract(rf"""^\s*<{p}row{_REFERENCE}([0-9]+)["']""")
-        if number.null_count() or self.rest.strip():
-            raise unusual(gettext("its rows carry no references"))
-        number = number.cast(pl.Int64).alias("r")
-        if not (number.diff().drop_nulls() > 0).all():
-            raise unusual(gettext("its rows do not stand in order"))
-        return rows.insert_column(0, number)
-
-    def cell(self) -> str:
-        """A pattern for the beginnings of all cells; :class:`OutputError` if some carry no reference."""
-        if all(block.usual for block in self.blocks):
-            return f"<{self.prefix}{_USUAL}"
-        general = f"<{self.prefix}c{_REFERENCE}"
-        texts = [block.rows["xml"] for block in self.blocks]
-        cells = sum(text.str.count_matches(rf"<{self.prefix}c[\s/>]").sum() for text in texts)
-        if cells != sum(text.str.count_matches(rf"{general}[A-Z]+[0-9]").sum() for text in texts):
-            raise unusual(gettext("its rows or cells carry no references"))
-        return general
-
-    def columns(self, cell: str) -> list[int]:
-        starts = [block.references for block in self.blocks]
-        if not all(block.usual for block in self.blocks):
-            texts = [block.rows["xml"].str.join("").str.replace_all(cell, _CUT) for block in self.blocks]
-            starts = [_references(text.str.split(_CUT).explode()) for text in texts]
-        letters = pl.concat(starts).unique().str.extract("^([A-Z]+)").unique()
-        return sorted(map(column_number, letters.drop_nulls()))
+    @classmethod
+    def cut(cls, data: bytes, p: str) -> _Block:
+        rows, rest, text = cut_rows(data, p)
+        starts = text.str.split(f"<{p}{_USUAL}").explode()
+        usual = not starts.str.contains(f"<{p}c", literal=True).any() or (
+            text.str.count_matches(rf"<{p}c[\s/>]")[0] == len(starts) - 1
+        )
+        return cls(rows, rest, usual, _references(starts))
 
 
-def split_rows(pieces: Iterable[bytes], *, cells: bool = True) -> Parted:
-    """Cut a sheet's XML, given in pieces, at its rows; ``cells``: :meth:`Parted.cell` and others will be called."""
-    pieces = iter(pieces)
-    head, p, data = _head(pieces)
-    end, close, stop = f"</{p}row>".encode(), f"</{p}sheetData".encode(), -1
-    with ThreadPoolExecutor(2) as pool:
-        cut = []
-        for piece in chain([b""], pieces):
+class RowBlocks:
+    """A sheet's XML, given in pieces: ``head`` through the tag ``<sheetData>``, blocks of rows, then ``tail``."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self.head, self.prefix, self._data = _head(self._pieces)
+        self.tail = b""
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield whole rows; behind those of the last block may stand something else."""
+        end, close, stop = f"</{self.prefix}row>".encode(), f"</{self.prefix}sheetData".encode(), -1
+        data = self._data
+        for piece in chain([b""], self._pieces):
             data += piece
             if stop < 0:
                 stop = data.find(close)
                 place = data.rfind(end, 0, stop if stop >= 0 else len(data)) + len(end)
                 if place >= len(end):
-                    cut.append(pool.submit(copy_context().run, _cut, data[:place], p, cells))
+                    yield data[:place]
                     data, stop = data[place:], max(stop - place, -1)
         if stop < 0:
             raise unusual(gettext("its XML is written in an unusual way"))
-        cut.append(pool.submit(copy_context().run, _cut, data[:stop], p, cells))
-        blocks = [block.result() for block in cut]
-    if any(block.rest for block in blocks[:-1]):
-        raise unusual(gettext("its XML is written in an unusual way"))
-    return Parted(head, p, [block for block in blocks if block.rows.height], blocks[-1].rest, data[stop:])
+        yield data[:stop]
+        self.tail = data[stop:]
+
+
+def number_rows(rows: pl.DataFrame, p: str) -> pl.DataFrame:
+    """Add the rows' numbers, ``r``; :class:`OutputError` if these are missing or out of order."""
+    number = rows["xml"].str.extract(rf'^<{p}row r="([0-9]+)"')
+    if number.null_count():
+        number = rows["xml"].str.extract(rf"""^\s*<{p}row{_REFERENCE}([0-9]+)["']""")
+    if number.null_count():
+        raise unusual(gettext("its rows carry no references"))
+    number = number.cast(pl.Int64).alias("r")
+    if not (number.diff().drop_nulls() > 0).all():
+        raise unusual(gettext("its rows do not stand in order"))
+    return rows.insert_column(0, number)
+
+
+def _find_cell(blocks: Sequence[_Block], p: str) -> str:
+    """Return a pattern for the beginnings of all cells; :class:`OutputError` if some carry no reference."""
+    if all(block.usual for block in blocks):
+        return f"<{p}{_USUAL}"
+    general = f"<{p}c{_REFERENCE}"
+    texts = [block.rows["xml"] for block in blocks]
+    cells = sum(text.str.count_matches(rf"<{p}c[\s/>]").sum() for text in texts)
+    if cells != sum(text.str.count_matches(rf"{general}[A-Z]+[0-9]").sum() for text in texts):
+        raise unusual(gettext("its rows or cells carry no references"))
+    return general
+
+
+def _find_columns(blocks: Sequence[_Block], cell: str) -> list[int]:
+    starts = [block.references for block in blocks]
+    if not all(block.usual for block in blocks):
+        texts = [block.rows["xml"].str.join("").str.replace_all(cell, _CUT) for block in blocks]
+        starts = [_references(text.str.split(_CUT).explode()) for text in texts]
+    letters = pl.concat(starts).unique().str.extract("^([A-Z]+)").unique()
+    return sorted(map(column_number, letters.drop_nulls()))
 
 
 def unusual(why: str) -> OutputError:
@@ -341,36 +341,26 @@ def _head(pieces: Iterator[bytes]) -> tuple[bytes, str, bytes]:
     raise unusual(gettext("it holds no rows, or they are written in an unusual way"))
 
 
-def _cut(data: bytes, p: str, cells: bool) -> _Block:
+def cut_rows(data: bytes, p: str) -> tuple[pl.DataFrame, str, pl.Series]:
+    """Cut whole rows (``xml``, and their ``end``) from each other; return also the rest, and all as one text."""
     for sign in (b"!", b"?"):  # a single character is found ten times as fast as two
         if sign in data and b"<" + sign in data:
             raise unusual(gettext("its rows hold comments or other marks"))
     text = pl.Series("xml", [data], dtype=pl.Binary).cast(pl.String, strict=False)
     if text.null_count():
         raise unusual(gettext("it holds bytes that are not UTF-8"))
-    rows, rest = _rows(text, p)
-    if not cells:
-        return _Block(rows, rest, False, pl.Series(dtype=pl.String))
-    starts = text.str.split(f"<{p}{_USUAL}").explode()
-    usual = not starts.str.contains(f"<{p}c", literal=True).any() or (
-        text.str.count_matches(rf"<{p}c[\s/>]")[0] == len(starts) - 1
-    )
-    return _Block(rows, rest, usual, _references(starts))
-
-
-def _rows(text: pl.Series, p: str) -> tuple[pl.DataFrame, str]:
     end = f"</{p}row>"
     rows = text.str.split(end).explode()
     whole, rest = rows[:-1], rows[-1]
     if not rest.strip() and (whole.str.count_matches(f"<{p}row", literal=True) == 1).all():
-        return whole.to_frame().with_columns(end=pl.lit(end)), rest
+        return whole.to_frame().with_columns(end=pl.lit(end)), rest, text
     whole = text.str.extract_all(rf"(?s)\s*<{p}row(?:{_ATTRIBUTE})*\s*(?:/>|>.*?</{p}row\s*>)").explode().drop_nulls()
     joined = whole.str.join("")[0]
     if not text[0].startswith(joined):
         raise unusual(gettext("its XML is written in an unusual way"))
     ends = pl.col("xml").str.extract(rf"(/>|</{p}row\s*>)$")  # a row without cells is closed in itself
     frame = whole.to_frame().with_columns(end=ends).with_columns(pl.col("xml").str.strip_suffix(pl.col("end")))
-    return frame, text[0][len(joined) :]
+    return frame, text[0][len(joined) :], text
 
 
 def _references(starts: pl.Series) -> pl.Series:
@@ -394,13 +384,22 @@ class SheetXml:
 
     @classmethod
     def parse(cls, pieces: Iterable[bytes]) -> SheetXml:
-        parted = split_rows(pieces)
-        around, cut = parted.head + parted.tail, len(parted.head)
+        parted = RowBlocks(pieces)
+        p = parted.prefix
+        with ThreadPoolExecutor(2) as pool:
+            cut = [pool.submit(copy_context().run, _Block.cut, data, p) for data in parted]
+            blocks = [block.result() for block in cut]
+        around, place, rest = parted.head + parted.tail, len(parted.head), blocks[-1].rest
         elements = elements_of(around, gettext(_PART))
-        if not any((e.name, e.depth, e.inner) == ("sheetData", 1, cut) for e in elements):
+        found = any((e.name, e.depth, e.inner) == ("sheetData", 1, place) for e in elements)
+        if not found or any(block.rest for block in blocks[:-1]):
             raise unusual(gettext("its XML is written in an unusual way"))
-        rows, cell = parted.rows(), parted.cell()
-        return cls(around, cut, elements, rows, parted.rest, cell, parted.columns(cell))
+        if not (blocks := [block for block in blocks if block.rows.height]):
+            raise unusual(gettext("it holds no rows"))
+        if rest.strip():
+            raise unusual(gettext("its rows carry no references"))
+        rows, cell = number_rows(pl.concat(block.rows for block in blocks), p), _find_cell(blocks, p)
+        return cls(around, place, elements, rows, rest, cell, _find_columns(blocks, cell))
 
     @property
     def prefix(self) -> str:

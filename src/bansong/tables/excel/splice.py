@@ -6,6 +6,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,12 +29,14 @@ from bansong.tables.excel.read import Sheet
 from bansong.tables.excel.sheet_xml import (
     GRADE_COLOURS,
     Area,
+    RowBlocks,
     SheetXml,
     Style,
     column_letter,
+    cut_rows,
     encode_rows,
+    number_rows,
     render_rows,
-    split_rows,
     unusual,
 )
 from bansong.tables.streams import File
@@ -57,7 +60,7 @@ _SIGNED: Final = gettext_noop(
     "{called}: the workbook is digitally signed, and the signature does not hold for the output; "
     "sign the output anew if its reader asks for a signature"
 )
-_BLOCK_ROWS: Final = 20_000
+_BLOCK_ROWS: Final = 5_000  # few enough for the processor's cache
 _FORMULA: Final = r"<(?:\w+:)?f[\s/>]"
 
 
@@ -263,49 +266,56 @@ class Splice:
 
     def prove(self, pieces: Iterable[bytes]) -> None:
         """Refuse a finished sheet that is not byte for byte the old one with a cell for each value, in its row."""
-        new = split_rows(pieces, cells=False)
-        rows, old = new.rows(), self.sheet
-        outside = ~pl.col("r").is_between(self.header, self.bottom)
-        if not (
-            (new.head, new.rest, new.tail) == (self.head, old.rest, self.tail)
-            and rows.filter(outside).equals(old.rows.filter(outside))
-            and self._holds(_open_rows(rows.filter(~outside)))
-        ):
+        new, old, last, rest = RowBlocks(pieces), self.sheet, 0, ""
+        same, counts = new.head == self.head, [0, 0, 0]
+        for data in new:
+            same = same and not rest
+            rows, rest, _ = cut_rows(data, old.prefix)
+            if same and rows.height:
+                rows, first = number_rows(rows, old.prefix), last + 1
+                last = int(rows["r"][-1])
+                same, *found = self._compare_rows(rows, old.between(first, last))
+                same, counts = same and rows["r"][0] >= first, [*map(sum, zip(counts, found, strict=True))]
+        cells, ours, blanks = counts
+        frames = (self.titles, self.frame)
+        values = sum(frame.height - frame[name].null_count() for frame in frames for name in self.columns)
+        same = same and not old.between(last + 1, sheet_xml.MAX_ROW).height
+        if not (same and (rest, new.tail) == (old.rest, self.tail) and cells == ours == blanks + values):
             raise AccountingError(OTHER_CELLS_CHANGED)
 
-    def _holds(self, found: pl.DataFrame) -> bool:
-        old = self._cut_rows(self.header, self.bottom)
+    def _compare_rows(self, found: pl.DataFrame, old: pl.DataFrame) -> tuple[bool, int, int, int]:
+        """Compare rows with the old ones; count cells, ours and blank ones in what was put into them."""
+        inside = pl.col("r").is_between(self.header, self.bottom)
+        same = found.filter(~inside).equals(old.filter(~inside))
+        found, old = _open_rows(found.filter(inside)), self._cut_rows(old.filter(inside))
         if found["r"].equals(old["r"]):
             both = found.with_columns(old["before"], old["behind"])
         else:
-            if old.join(found, on="r", how="anti").height:
-                return False
+            same = same and not old.join(found, on="r", how="anti").height
             both = found.join(old, on="r", how="left", maintain_order="left")
             both = both.with_columns(pl.col("before").fill_null(self._row_start()), pl.col("behind").fill_null(""))
-        xml, before, behind = pl.col("xml"), pl.col("before"), pl.col("behind")
-        both = both.select("r", "behind", xml.str.strip_prefix(before), same=xml.str.starts_with(before))
-        both = both.select("r", xml.str.strip_suffix(behind), same=pl.col("same") & xml.str.ends_with(behind))
-        within, p = pl.col("xml"), self.sheet.prefix
-        row = within.str.extract(rf'^<{p}c r="[A-Z]+([0-9]+)"')
-        letters = "|".join(map(column_letter, self.columns.values()))
-        placed, cells, ours, blanks = both.select(
-            placed=((row == pl.col("r").cast(pl.String)) | (within == "")).all(),
+        xml, before, behind, within = map(pl.col, ("xml", "before", "behind", "within"))
+        both = both.with_columns(within=xml.str.strip_prefix(before).str.strip_suffix(behind))
+        size = pl.sum_horizontal(pl.col("before", "within", "behind").str.len_bytes())
+        p, letters = self.sheet.prefix, "|".join(map(column_letter, self.columns.values()))
+        row = within.str.extract(rf'^<{p}c r="[A-Z]+([0-9]+)"').fill_null("")
+        placed, *counts = both.select(
+            placed=((size == xml.str.len_bytes()) & ((row == pl.col("r").cast(pl.String)) | (within == ""))).all(),
             cells=within.str.count_matches(f"<{p}c", literal=True).sum(),
             ours=within.str.count_matches(rf'<{p}c r="(?:{letters})[0-9]').sum(),
             blanks=within.str.count_matches('"/>', literal=True).sum(),
         ).row(0)
-        frames = (self.titles, self.frame)
-        values = sum(frame.height - frame[name].null_count() for frame in frames for name in self.columns)
-        return bool(both["same"].all() and placed and cells == ours == blanks + values)
+        return (same and bool(placed), *counts)
 
     def _splice_rows(self, new: pl.DataFrame) -> bytes:
         first, last = int(new["r"][0]), int(new["r"][-1])
         p = self.sheet.prefix
         if p:
             new = new.with_columns(pl.col("cells").str.replace_all(r"<(/?)(c|is|t|v)\b", f"<${{1}}{p}${{2}}"))
-        rows = self._cut_rows(first, last)
+        old = self.sheet.between(first, last)
+        rows = self._cut_rows(old)
         if self.crossing:
-            self.sheet.refuse_disorder(self.sheet.between(first, last))
+            self.sheet.refuse_disorder(old)
             if rows["within"].str.contains(_FORMULA).any():
                 raise unusual(gettext("formulas stand in the columns of the earlier enrichment"))
         end = pl.lit(f"</{p}row>").alias("end")
@@ -319,8 +329,8 @@ class Splice:
     def _row_start(self) -> pl.Expr:
         return pl.concat_str(pl.lit(f'<{self.sheet.prefix}row r="'), pl.col("r").cast(pl.String), pl.lit('">'))
 
-    def _cut_rows(self, first: int, last: int) -> pl.DataFrame:
-        rows = _open_rows(self.sheet.between(first, last))
+    def _cut_rows(self, rows: pl.DataFrame) -> pl.DataFrame:
+        rows = _open_rows(rows)
         if self.crossing:
             return self.sheet.cut_rows(rows, min(self.columns.values()), max(self.columns.values()))
         return rows.select("r", pl.col("xml").alias("before"), within=pl.lit(""), behind=pl.lit(""))
@@ -380,10 +390,10 @@ def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: S
 def _prove_bytes(made: Path, splice: Splice, finished: FinishedSheet, changed: Iterable[str]) -> None:
     with ZipFile(made) as archive:
         for part in changed:
-            pieces = finished.parse(archive, package.usual_name(part))
-            if part == finished.part:
-                splice.prove(pieces)
-            deque(pieces, maxlen=0)
+            with closing(finished.parse(archive, package.usual_name(part))) as pieces:
+                if part == finished.part:
+                    splice.prove(pieces)
+                deque(pieces, maxlen=0)
 
 
 def _locate_columns(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> AddedColumns:
