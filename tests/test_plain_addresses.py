@@ -114,6 +114,7 @@ def official_rows() -> list[Row]:
 def test_the_readings_get_only_what_is_not_plain(worlds: dict[str, Gazetteer], left: list[int]) -> None:
     rows = official_rows()
     found = by_readings(worlds["plain"], rows, "en").filter(pl.col("match_level") == "exact")
+    matched(worlds["plain"], rows)  # while one thread makes the names of a gazetteer, others leave all to the readings
     left.clear()
     assert matched(worlds["plain"], rows).height == len(rows)
     assert len(rows) - sum(left) >= 0.85 * found.height > 0.85 * 0.95 * len(rows)

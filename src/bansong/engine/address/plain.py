@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -51,6 +52,7 @@ class _PlainNames:
     dongs: pl.DataFrame
 
 
+_MAKING: Final = Lock()
 _NAMES: Final[WeakKeyDictionary[Lookups, _PlainNames]] = WeakKeyDictionary()
 
 
@@ -63,8 +65,15 @@ def answer_plain(
     """
     if rows.height < MIN_PLAIN_ROWS:
         return read(rows)
-    # two threads may both make the names: for a lock polars' threads would wait
-    names = _NAMES.get(lookups) or _NAMES.setdefault(lookups, _prepare_names(lookups))
+    # no thread waits for another: polars' threads would wait for themselves
+    if lookups not in _NAMES and _MAKING.acquire(blocking=False):
+        try:
+            _NAMES[lookups] = _prepare_names(lookups)
+        finally:
+            _MAKING.release()
+    names = _NAMES.get(lookups)
+    if names is None:
+        return read(rows)
     found = _with_units(_find_buildings(lookups, names, _take_apart(names, rows)))
     answers = _compose(lookups, names, found, changes)
     left = pl.repeat(True, rows.height, dtype=pl.Boolean, eager=True).scatter(found[ROW], False)
