@@ -11,7 +11,7 @@ import polars as pl
 from bansong.base.business_number import first_code
 from bansong.engine.address import candidates
 from bansong.engine.address.batches import ROW, lacks_any, text_key
-from bansong.engine.address.decide import Trust, decide_candidates, find_outvoted, keep_tenable
+from bansong.engine.address.decide import Trust, decide_candidates, find_outvoted
 from bansong.engine.address.lookups import Lookups
 from bansong.engine.address.region_split import split_region
 from bansong.engine.address.words import PROVINCES
@@ -294,9 +294,10 @@ def _decide_reading(lookups: Lookups, progress: _Progress, reading: _Reading, pr
     if reading.renames:
         roads = rows.select(text_key(pl.coalesce("road", "loose_road")).fill_null(0)).to_series()
         rows = rows.with_columns(needs_witness=lookups.roads_anywhere.holds(roads))
-    decided, ambiguous = decide_candidates(lookups, rows, proposed, reading.trust)
-    if reading.renames:
-        decided = keep_tenable(lookups, rows, decided)
+    decided, ambiguous = decide_candidates(lookups, rows, proposed, reading.trust, renames=reading.renames)
+    if decided.is_empty():
+        progress.add(decided, ambiguous, reading.level)
+        return
     doubts = [find_two_regions, find_two_addresses]
     if reading.level != "renumbered":  # the road that is written is the successor's of before
         doubts.append(find_other_road)
