@@ -52,14 +52,26 @@ def as_known_frame(frame: Any) -> Any:
 
 def collect_like(result: Enriched, given: Any) -> tuple[Any, int, pl.DataFrame]:
     if isinstance(given, pl.DataFrame | pl.LazyFrame):
-        frame, tally = pl.collect_all([result.with_titles(lists=True), result.tally], engine="streaming")
+        frame, tally = _collect(result)
         return (frame.lazy() if isinstance(given, pl.LazyFrame) else frame), frame.height, tally
     places = {column: place for place, column in enumerate(result.table.ids)}
     sources = [places.get(column) for column, _ in result.layout]
     added = [each for each, place in zip(result.layout, sources, strict=True) if place is None]
-    frame, tally = pl.collect_all([result.with_titles(added, lists=True), result.tally], engine="streaming")
+    frame, tally = _collect(result, added)
     attach = _attach_to_pandas if is_pandas(given) else _attach_to_arrow
     return attach(given, frame, [header for _, header in added], sources), frame.height, tally
+
+
+_FEW_ROWS: Final = 20_000
+# starting the streaming engine, and most optimisations, cost more than so few rows; both queries share the answers
+_SHARED: Final = pl.QueryOptFlags.none(comm_subplan_elim=True)
+
+
+def _collect(result: Enriched, added: list[tuple[str, str]] | None = None) -> list[pl.DataFrame]:
+    queries = [result.with_titles(added, lists=True), result.tally]
+    if result.table.count() <= _FEW_ROWS:
+        return pl.collect_all(queries, engine="in-memory", optimizations=_SHARED)
+    return pl.collect_all(queries, engine="streaming")
 
 
 def _attach_to_pandas(given: Any, added: pl.DataFrame, names: Sequence[str], sources: Sequence[int | None]) -> Any:
@@ -129,9 +141,11 @@ _NOT_CONVERTED: Final = (pl.exceptions.PolarsError, TypeError, ValueError, Overf
 
 def read(frame: Any) -> Table:
     """Read a frame as a table, without a pandas index; columns of types that polars lacks become text."""
-    lazy, headers = _lazy(as_known_frame(frame))
+    known = as_known_frame(frame)
+    lazy, headers = _lazy(known)
     notes = nested_roles(headers, lazy.collect_schema().dtypes())
-    return Table(lazy, headers, FRAME, gettext("the frame"), notes=notes)
+    rows = None if isinstance(known, pl.LazyFrame) else len(known)
+    return Table(lazy, headers, FRAME, gettext("the frame"), notes=notes, rows=rows)
 
 
 def nested_roles(headers: Sequence[str], dtypes: Sequence[pl.DataType]) -> tuple[str, ...]:
