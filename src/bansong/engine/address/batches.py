@@ -429,20 +429,14 @@ def _change_jamo(syllable: str) -> tuple[str, ...]:
     return tuple(chr(_FIRST_SYLLABLE + (one * medials + two) * finals + three) for one, two, three in changed)
 
 
-def compare_names(names: pl.DataFrame) -> pl.DataFrame:
-    """Return ``difference`` (:class:`NameDifference`, null if equal) and ``short`` (a short road name) of each pair.
+def compare_names(names: pl.LazyFrame) -> pl.LazyFrame:
+    """Add ``difference`` (:class:`NameDifference`, null if equal) and ``short`` (a short road name).
 
-    ``names`` has the columns ``written`` and ``official``.
+    Compared are the columns ``written`` and ``official``.
     """
-    return _COMPARISON.run(names)
-
-
-def _compare(names: pl.LazyFrame) -> pl.LazyFrame:
     one, other, head = pl.col("written"), pl.col("official"), pl.col("head")
-    names = names.select(
-        one,
-        other,
-        head=pl.sum_horizontal((one.str.head(count) == other.str.head(count)) for count in range(1, _MAX_PREFIX_CHARS)),
+    names = names.with_columns(
+        head=pl.sum_horizontal((one.str.head(count) == other.str.head(count)) for count in range(1, _MAX_PREFIX_CHARS))
     )
     longer = pl.when(one.str.len_chars() > other.str.len_chars()).then(one).otherwise(other)
     names = names.with_columns(
@@ -465,10 +459,7 @@ def _compare(names: pl.LazyFrame) -> pl.LazyFrame:
         .then(NameDifference.DOUBTFUL)
         .otherwise(NameDifference.SLIP)
     )
-    return names.select(pl.when(one != other).then(kind).alias("difference"), "short")
-
-
-_COMPARISON: Final = PreparedStep(_compare)
+    return names.with_columns(pl.when(one != other).then(kind).alias("difference"))
 
 
 def _stem_length(name: pl.Expr) -> pl.Expr:

@@ -122,7 +122,7 @@ def _decide_by_witnesses(
         single, several = best.filter(alone), best[[ROW]].filter(~alone)
     accepted = single.filter(single["accepted"])
     if renames and not accepted.is_empty():
-        accepted = accepted.filter(_with_difference(lookups, accepted).select(_is_tenable()).to_series())
+        accepted = accepted.filter(_TENABLE.run(_with_official(lookups, accepted)).to_series())
     if trust is Trust.CROSS:
         return accepted[[ROW, "place"]], several.clear()
     torn = single[[ROW]].filter(single["torn"])
@@ -282,7 +282,7 @@ def judge_support(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
     repaired_rows = rows.filter(repaired)
     heard = hear_witnesses(lookups, repaired_rows, repaired_rows[[ROW, "place"]], Trust.WEAK)
     besides = repaired_rows[["level", "lot_main", "postal_match", *_COMPARED]]
-    compared = _with_difference(lookups, heard).hstack(besides)
+    compared = _with_official(lookups, heard).hstack(besides)
     return scatter(lookups.prepared(_support).run(compared).to_series(), repaired)
 
 
@@ -291,7 +291,7 @@ _COMPARED: Final = ("region_change", "region_typed", "moved_from", "of_emd")
 
 
 def _support(lookups: Lookups, rows: pl.LazyFrame) -> pl.LazyFrame:
-    return rows.with_columns(
+    return compare_names(rows).with_columns(
         postal=pl.col("postal_match").is_in(_NEAR).fill_null(False),
         city=_city_stands(lookups),
         as_written=_all_else_right(),
@@ -299,9 +299,8 @@ def _support(lookups: Lookups, rows: pl.LazyFrame) -> pl.LazyFrame:
     ).select(supported=_is_supported())
 
 
-def _with_difference(lookups: Lookups, heard: pl.DataFrame) -> pl.DataFrame:
-    official = lookups.tables.roads["key"][heard["road_id"]].alias("official")
-    return heard.hstack(compare_names(heard.hstack([official])))
+def _with_official(lookups: Lookups, heard: pl.DataFrame) -> pl.DataFrame:
+    return heard.hstack([lookups.tables.roads["key"][heard["road_id"]].alias("official")])
 
 
 def _has_witness() -> pl.Expr:
@@ -312,7 +311,6 @@ def _has_witness() -> pl.Expr:
     )
 
 
-@cache
 def _is_tenable() -> pl.Expr:
     # a slip in a long name stands by itself, other differences need a witness, two roads the building's own name
     named = pl.col("building_pro").fill_null(False)
@@ -320,7 +318,9 @@ def _is_tenable() -> pl.Expr:
     return named | slip | ((pl.col("difference") == NameDifference.DOUBTFUL) & _has_witness())
 
 
-@cache
+_TENABLE: Final = PreparedStep(lambda heard: compare_names(heard).select(_is_tenable()))
+
+
 def _is_supported() -> pl.Expr:
     misspelt = (pl.col("level") == "typo_repaired") & pl.col("difference").is_not_null()
     contradicted = pl.col("emd_elsewhere") | pl.col("dong_elsewhere")
@@ -336,7 +336,6 @@ def _is_supported() -> pl.Expr:
     )
 
 
-@cache
 def _all_else_right() -> pl.Expr:
     # region and 읍·면·동 before the road are the successor's, and nothing was filled in
     repaired = pl.any_horizontal(
