@@ -13,7 +13,7 @@ from bansong.engine.address import candidates
 from bansong.engine.address.batches import ROW, PreparedStep, lacks_any, text_key
 from bansong.engine.address.decide import Trust, decide_candidates, find_outvoted
 from bansong.engine.address.lookups import Lookups
-from bansong.engine.address.region_split import split_region
+from bansong.engine.address.region_split import split_batch
 from bansong.engine.address.words import PROVINCES
 
 _NUMBERED: Final = "[로길동리가] ?(?:산 ?|지하 ?)?[0-9]"
@@ -159,7 +159,7 @@ def _find_elsewhere(
     pairs = rows.select(ROW, text=text).drop_nulls("text").join(decided, on=ROW)
     if pairs.is_empty():
         return pairs[[ROW]]
-    seconds = lookups.describe(lookups.settle_scope(split_region(pairs.lazy()).collect()))
+    seconds = lookups.describe(lookups.settle_scope(pairs.hstack(split_batch(pairs["text"]).struct.unnest())))
     either = pl.col("scope").is_null() & pl.col("region_typed").is_not_null()  # 광주시: one of two
     other = ~pl.lit(lookups.is_in_scope(seconds)) | either
     return seconds.filter(other & counts).select(ROW)
