@@ -141,7 +141,9 @@ class Index:
 
     def holding(self, key: pl.Expr) -> pl.Expr:
         """Whether the index has a key (UInt64, not null), as an expression."""
-        return (pl.lit(self._keys).gather(pl.lit(self._keys).search_sorted(key), null_on_oob=True) == key).fill_null(False)
+        return (pl.lit(self._keys).gather(pl.lit(self._keys).search_sorted(key), null_on_oob=True) == key).fill_null(
+            False
+        )
 
     def _find_nothing(self, rows: pl.DataFrame, value: str, keep: Sequence[str]) -> pl.DataFrame:
         dtype = pl.UInt32 if self._values is None else self._values.dtype

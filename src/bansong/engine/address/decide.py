@@ -291,12 +291,16 @@ _COMPARED: Final = ("region_change", "region_typed", "moved_from", "of_emd")
 
 
 def _support(lookups: Lookups, rows: pl.LazyFrame) -> pl.LazyFrame:
-    return compare_names(rows).with_columns(
-        postal=pl.col("postal_match").is_in(_NEAR).fill_null(False),
-        city=_city_stands(lookups),
-        as_written=_all_else_right(),
-        far=(pl.col("postal_match") == "other_district").fill_null(False),
-    ).select(supported=_is_supported())
+    return (
+        compare_names(rows)
+        .with_columns(
+            postal=pl.col("postal_match").is_in(_NEAR).fill_null(False),
+            city=_city_stands(lookups),
+            as_written=_all_else_right(),
+            far=(pl.col("postal_match") == "other_district").fill_null(False),
+        )
+        .select(supported=_is_supported())
+    )
 
 
 def _with_official(lookups: Lookups, heard: pl.DataFrame) -> pl.DataFrame:

@@ -87,7 +87,9 @@ def _find_other_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame)
     rows = rows.filter(rows["beside_lot"].is_not_null()).join(decided.rename({"place": "_place"}), on=ROW)
     if rows.is_empty():
         return rows[[ROW]]
-    rows = _with_region_of(lookups, rows, "_place").with_columns(_other=pl.col("beside_lot").str.extract_all(_OTHER_LOT))
+    rows = _with_region_of(lookups, rows, "_place").with_columns(
+        _other=pl.col("beside_lot").str.extract_all(_OTHER_LOT)
+    )
     rows = rows.explode("_other").with_row_index("_line")
     parts = pl.col("_other").str.extract_groups(_OTHER_LOT).struct
     lines = rows.with_columns(
