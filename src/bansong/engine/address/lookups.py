@@ -356,7 +356,8 @@ class _FewIndex(Index):
         )
 
     def holds(self, keys: pl.Series) -> pl.Series:
-        return self._index(None, keys, keys).holds(keys)
+        asked = keys.filter(keys != 0)  # 0 stands for null
+        return self._index(None, asked, asked).holds(keys)
 
     def holding(self, key: pl.Expr) -> pl.Expr:
         return key.map_batches(self.holds, return_dtype=pl.Boolean, is_elementwise=True)
