@@ -46,7 +46,7 @@ def _index_slips(slip: Literal["hole", "gap"], name: str, value: str, names: pl.
 
 def zip_key(zipcode: pl.Expr, other: pl.Expr) -> pl.Expr:
     """Return the key of a postal code and the number of a dong, road or region."""
-    return zipcode.cast(pl.UInt64) * pl.lit(2**_ZIP_BITS, pl.UInt64) + other
+    return other + zipcode.cast(pl.UInt64) * pl.lit(2**_ZIP_BITS, pl.UInt64)
 
 
 def _index_zips(other: str, places: pl.DataFrame) -> Index:
@@ -120,6 +120,10 @@ class Lookups(ABC):
     names_of_dong = _built(lambda own: Index.of(own._all_names, text_key("dong", "name"), "dong"))
     _zip_dongs = _built(lambda own: own._index_postal(partial(_index_zips, "dong"), _ZIP_BITS))
     _zip_roads = _built(lambda own: own._index_postal(partial(_index_zips, "road"), _ZIP_BITS))
+    zip_homes = _built(lambda own: own._index_postal(lambda of: _index_zips("region", own._with_region(of)), _ZIP_BITS))
+    zip_regions = _built(
+        lambda own: own._index_postal(lambda of: Index.of(own._with_region(of), pl.col("zip"), "region"), 0)
+    )
 
     @built_once
     def legal_names(self) -> pl.DataFrame:
@@ -150,23 +154,13 @@ class Lookups(ABC):
             return pl.Series([None], dtype=pl.String).new_from_index(0, frame.height)
         return self.tables.building_name[frame["place"]]
 
-    @built_once
-    def zip_regions(self) -> Index:
-        return self._index_postal(lambda places: Index.of(self._in_regions(places), pl.col("zip"), "region"), 0)
-
-    @built_once
-    def zip_homes(self) -> Index:
-        """Pairs of postal code and region, by their `zip_key`."""
-        return self._index_postal(lambda places: _index_zips("region", self._in_regions(places)), _ZIP_BITS)
-
-    def _in_regions(self, places: pl.DataFrame) -> pl.DataFrame:
+    def _with_region(self, places: pl.DataFrame) -> pl.DataFrame:
         return places.select(pl.col("zip").cast(pl.UInt64), region=self.tables.roads["region"][places["road"]])
 
     def is_neighbouring(self, frame: pl.DataFrame) -> pl.Series:
         """Whether ``zip_given`` (UInt32, not null) occurs in the same ``dong`` or on the same ``road_id``."""
-        others = {"dong": "dong", "road": "road_id"}
-        keys = frame.select(**{name: zip_key(pl.col("zip_given"), pl.col(other)) for name, other in others.items()})
-        return self._zip_dongs.holds(keys["dong"]) | self._zip_roads.holds(keys["road"])
+        keys = frame.select(zip_key(pl.col("zip_given"), pl.col("dong", "road_id")))
+        return self._zip_dongs.holds(keys["dong"]) | self._zip_roads.holds(keys["road_id"])
 
     # ── scopes: the regions that the words of an address allow: one, several, all (no word) or none ───────────────
 
