@@ -145,7 +145,7 @@ def hear_witnesses(
         "of_building": lookups.name_of_building(pairs),
         "twin": lookups.is_on_twin_road(pairs["place"]),
     }
-    return lookups.prepared(_hear, trust).run(pairs.hstack([values.alias(name) for name, values in beside.items()]))
+    return lookups.prepare(_hear, trust).run(pairs.hstack([values.alias(name) for name, values in beside.items()]))
 
 
 def _hear(lookups: Lookups, trust: Trust | None, pairs: pl.LazyFrame) -> pl.LazyFrame:
@@ -283,7 +283,7 @@ def judge_support(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
     heard = hear_witnesses(lookups, repaired_rows, repaired_rows[[ROW, "place"]], Trust.WEAK)
     besides = repaired_rows[["level", "lot_main", "postal_match", *_COMPARED]]
     compared = _with_official(lookups, heard).hstack(besides)
-    return scatter(lookups.prepared(_support).run(compared).to_series(), repaired)
+    return scatter(lookups.prepare(_support).run(compared).to_series(), repaired)
 
 
 _REPAIRED: Final = pl.col("level").is_in(REPAIRED).fill_null(False)

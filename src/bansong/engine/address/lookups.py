@@ -78,7 +78,7 @@ class Lookups(ABC):
         self._scopes = Memo(_MAX_SCOPES_KEPT)
         self._steps: dict[tuple[object, ...], PreparedStep] = {}
 
-    def prepared(self, step: Callable[..., pl.LazyFrame], *arguments: Hashable) -> PreparedStep:
+    def prepare(self, step: Callable[..., pl.LazyFrame], *arguments: Hashable) -> PreparedStep:
         """Return ``step(self, *arguments, rows)``, whose query looks into these indexes, prepared once."""
         known = self._steps.get((step, *arguments))
         return known or self._steps.setdefault((step, *arguments), PreparedStep(partial(step, self, *arguments)))
