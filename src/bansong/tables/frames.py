@@ -142,9 +142,11 @@ _NOT_CONVERTED: Final = (pl.exceptions.PolarsError, TypeError, ValueError, Overf
 
 def read(frame: Any) -> Table:
     """Read a frame as a table, without a pandas index; columns of types that polars lacks become text."""
-    lazy, headers = _lazy(as_known_frame(frame))
+    known = as_known_frame(frame)
+    lazy, headers = _lazy(known)
     notes = nested_roles(headers, lazy.collect_schema().dtypes())
-    return Table(lazy, headers, FRAME, gettext("the frame"), notes=notes)
+    rows = None if isinstance(known, pl.LazyFrame) else len(known)
+    return Table(lazy, headers, FRAME, gettext("the frame"), notes=notes, rows=rows)
 
 
 def nested_roles(headers: Sequence[str], dtypes: Sequence[pl.DataType]) -> tuple[str, ...]:

@@ -227,15 +227,23 @@ def _with_dong_replaced(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     unchanged = rows.hstack([pl.Series("dong_replaced", [False]).new_from_index(0, rows.height)])
     if lacks_any(rows, "hint_dong", "brackets", "of_emd"):
         return unchanged
-    other = ~pl.col("of_emd").str.contains(_TOWN) & (pl.col("hint_dong") != pl.col("of_emd"))
-    behind = pl.col("brackets").str.slice(pl.col("hint_dong").str.len_chars())
-    whole = pl.col("brackets").str.starts_with(pl.col("hint_dong")) & behind.str.contains(_ALONE)
-    suspects = rows.filter(other).filter(whole)
-    if suspects.is_empty():
+    suspect = _OTHER_DONG.run(rows).to_series()
+    if not suspect.any():
         return unchanged
+    suspects = rows.filter(suspect)
     known = lookups.is_dong_of(suspects, "home", "hint_dong")
     replaced = suspects.filter(known)[ROW]
     return rows.with_columns(dong_replaced=pl.col(ROW).is_in(replaced.implode()))
+
+
+def _names_other_dong(rows: pl.LazyFrame) -> pl.LazyFrame:
+    other = ~pl.col("of_emd").str.contains(_TOWN) & (pl.col("hint_dong") != pl.col("of_emd"))
+    behind = pl.col("brackets").str.slice(pl.col("hint_dong").str.len_chars())
+    whole = pl.col("brackets").str.starts_with(pl.col("hint_dong")) & behind.str.contains(_ALONE)
+    return rows.select((other & whole).fill_null(False))
+
+
+_OTHER_DONG: Final = PreparedStep(_names_other_dong)
 
 
 def _with_level(rows: pl.LazyFrame) -> pl.LazyFrame:
@@ -594,6 +602,13 @@ def _with_postal_conflict(answers: pl.DataFrame, parsed: pl.DataFrame) -> pl.Dat
     unjudged = answers["fixed_zipcode"].is_null() & answers["zipcode_given"].is_not_null()
     if not unjudged.any():
         return answers
+    elsewhere = scatter(_POSTAL_CONFLICT.run(parsed.filter(unjudged)).to_series(), unjudged)
+    return answers.with_columns(pl.coalesce("postal_match", elsewhere))
+
+
+def _find_postal_conflict(parsed: pl.LazyFrame) -> pl.LazyFrame:
     fits = postal_fits(pl.col("zipcode_given"), pl.col("sido"), pl.col("sigungu")) | pl.col("region_conflict")
-    elsewhere = parsed.filter(unjudged).select(pl.when(~fits).then(pl.lit("other_district"))).to_series()
-    return answers.with_columns(pl.coalesce("postal_match", scatter(elsewhere, unjudged)))
+    return parsed.select(pl.when(~fits).then(pl.lit("other_district")))
+
+
+_POSTAL_CONFLICT: Final = PreparedStep(_find_postal_conflict)

@@ -139,6 +139,12 @@ class Index:
         held = values_at(self._keys, self._keys.search_sorted(keys)) == keys
         return (held.fill_null(False) if held.null_count() else held).alias("held")
 
+    def holding(self, key: pl.Expr) -> pl.Expr:
+        """Whether the index has a key (UInt64, not null), as an expression."""
+        return (pl.lit(self._keys).gather(pl.lit(self._keys).search_sorted(key), null_on_oob=True) == key).fill_null(
+            False
+        )
+
     def _find_nothing(self, rows: pl.DataFrame, value: str, keep: Sequence[str]) -> pl.DataFrame:
         dtype = pl.UInt32 if self._values is None else self._values.dtype
         return rows[[ROW, *keep]].clear().hstack([pl.Series(value, dtype=dtype)])
@@ -425,10 +431,13 @@ def _change_jamo(syllable: str) -> tuple[str, ...]:
     return tuple(chr(_FIRST_SYLLABLE + (one * medials + two) * finals + three) for one, two, three in changed)
 
 
-def compare_names(written: pl.Series, official: pl.Series) -> pl.DataFrame:
-    """Return ``difference`` (:class:`NameDifference`, null if equal) and ``short`` (a short road name) of each pair."""
+def compare_names(names: pl.LazyFrame) -> pl.LazyFrame:
+    """Add ``difference`` (:class:`NameDifference`, null if equal) and ``short`` (a short road name).
+
+    Compared are the columns ``written`` and ``official``.
+    """
     one, other, head = pl.col("written"), pl.col("official"), pl.col("head")
-    names = pl.DataFrame({"written": written, "official": official}).with_columns(
+    names = names.with_columns(
         head=pl.sum_horizontal((one.str.head(count) == other.str.head(count)) for count in range(1, _MAX_PREFIX_CHARS))
     )
     longer = pl.when(one.str.len_chars() > other.str.len_chars()).then(one).otherwise(other)
@@ -452,7 +461,7 @@ def compare_names(written: pl.Series, official: pl.Series) -> pl.DataFrame:
         .then(NameDifference.DOUBTFUL)
         .otherwise(NameDifference.SLIP)
     )
-    return names.select(pl.when(one != other).then(kind).alias("difference"), "short")
+    return names.with_columns(pl.when(one != other).then(kind).alias("difference"))
 
 
 def _stem_length(name: pl.Expr) -> pl.Expr:

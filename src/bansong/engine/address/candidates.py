@@ -11,7 +11,7 @@ import polars as pl
 
 from bansong.engine.address.batches import ROW, Index, lacks_any, remember_last, slips, text_key
 from bansong.engine.address.gazetteer import NUMBER_LIMIT, building_key, lot_key
-from bansong.engine.address.lookups import Lookups, compact_building, without_digits, without_number
+from bansong.engine.address.lookups import Lookups, bears_name, compact_building, without_digits, without_number
 
 NO_CANDIDATES: Final = pl.DataFrame(schema={ROW: pl.UInt32, "place": pl.UInt32})
 _ROAD_NUMBER: Final = ("under", "main", "sub")
@@ -268,7 +268,7 @@ def find_building_on_whole_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataF
     found = find_lot(lookups, rows.with_columns(lot_sub=pl.lit(0, pl.UInt32))).join(
         rows.select(ROW, "building"), on=ROW
     )
-    return found.filter(lookups.bears_name(found)).select(ROW, "place")
+    return found.with_columns(of_building=lookups.name_of_building(found)).filter(bears_name()).select(ROW, "place")
 
 
 def find_misspelt_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:

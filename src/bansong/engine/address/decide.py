@@ -10,13 +10,23 @@ from typing import Final
 
 import polars as pl
 
-from bansong.engine.address.batches import ROW, NameDifference, TextIndex, compare_names, lacks_any, text_key
-from bansong.engine.address.lookups import Lookups
+from bansong.engine.address.batches import (
+    ROW,
+    Index,
+    NameDifference,
+    PreparedStep,
+    TextIndex,
+    compare_names,
+    lacks_any,
+    scatter,
+    text_key,
+)
+from bansong.engine.address.lookups import Lookups, bears_name, without_number, zip_key
 from bansong.engine.address.regions import Region, regions
 
 _WITNESSES: Final = (
-    *("main", "zipcode_given", "emd", "lot_dong", "hint_dong", "building"),
-    *("sido", "sido_typed", "sigungu", "region", "region_conflict", "needs_witness", "open"),
+    *("main", "zipcode_given", "emd", "lot_dong", "hint_dong", "building", "road", "loose_road"),
+    *("sido", "sido_typed", "sigungu", "region", "region_conflict", "needs_witness", "narrowed"),
 )
 
 
@@ -30,15 +40,18 @@ class Trust(Enum):
 
 
 def decide_candidates(
-    lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame, trust: Trust
+    lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame, trust: Trust, *, renames: bool = False
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return (``row``, ``place``) of decided rows, and ``row`` of ambiguous ones; other candidates are refuted."""
+    """Return (``row``, ``place``) of decided rows, and ``row`` of ambiguous ones; other candidates are refuted.
+
+    ``renames``: the candidates' roads have another name than the written one, which must be able to mean them.
+    """
     candidates = drop_repeated(lookups, candidates)
     if trust is Trust.GIVEN:
         plain, candidates = _split_undoubted(lookups, rows, candidates)
         decided, ambiguous = _decide_by_witnesses(lookups, rows, candidates, trust)
         return pl.concat([plain, decided]), ambiguous
-    return _decide_by_witnesses(lookups, rows, candidates, trust)
+    return _decide_by_witnesses(lookups, rows, candidates, trust, renames=renames)
 
 
 def drop_repeated(lookups: Lookups, candidates: pl.DataFrame) -> pl.DataFrame:
@@ -60,11 +73,10 @@ def find_outvoted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, o
     """Return ``row`` where more witnesses support another (``row``, ``place``) than the chosen building."""
     # a province that contradicts the district supports the others in that province
     if others.is_empty():
-        return rows.select(ROW).clear()
+        return rows[[ROW]].clear()
     mine = hear_witnesses(lookups, rows, decided).select(ROW, mine="place", votes="pro")
     theirs = hear_witnesses(lookups, rows, others.select(ROW, "place").unique())
-    province = _province(lookups, theirs)
-    typed = (pl.col("sido_typed") == province) | (pl.col("sido") == province)
+    typed = (pl.col("sido_typed") == pl.col("of_sido")) | (pl.col("sido") == pl.col("of_sido"))
     in_province = (pl.col("region_conflict") & typed).fill_null(False).cast(pl.UInt32)
     theirs = theirs.with_columns(pro=pl.col("pro") + in_province).join(mine, on=ROW)
     return theirs.filter((pl.col("place") != pl.col("mine")) & (pl.col("pro") > pl.col("votes"))).select(ROW).unique()
@@ -74,99 +86,147 @@ def _split_undoubted(
     lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     # only candidates that the postal code does not contradict, and the others
-    given = rows.select(ROW, "region_conflict", "main", given=pl.col("zipcode_given").cast(pl.UInt32, strict=False))
+    given = rows[[ROW, "region_conflict", "main", "zipcode_given"]]
     pairs = candidates.join(given, on=ROW, how="left", maintain_order="left")
-    pairs = pairs.hstack([lookups.tables.building_zip[pairs["place"]].alias("zip")])
-    agrees = pl.col("given").is_null() | (pl.col("given") == pl.col("zip"))
-    plain = (pl.len().over(ROW) == 1) & agrees & ~pl.col("region_conflict").fill_null(False)
-    pairs = pairs.with_columns(plain=plain & ~_on_twin_road(lookups, pairs))
-    is_plain, pairs = pairs["plain"], pairs[[ROW, "place"]]
-    return pairs.filter(is_plain), pairs.filter(~is_plain)
+    zips, twin = lookups.tables.building_zip[pairs["place"]], lookups.is_on_twin_road(pairs["place"])
+    single = pairs[ROW].is_unique()
+    plain = _UNDOUBTED.run(pairs.hstack([zips.alias("zip"), twin.alias("twin"), single.alias("single")])).to_series()
+    pairs = pairs[[ROW, "place"]]
+    return (pairs, pairs.clear()) if plain.all(ignore_nulls=False) else (pairs.filter(plain), pairs.filter(~plain))
+
+
+def _is_undoubted() -> pl.Expr:
+    given = pl.col("zipcode_given").cast(pl.UInt32, strict=False)
+    agrees = given.is_null() | (given == pl.col("zip"))
+    return pl.col("single") & agrees & ~pl.col("region_conflict").fill_null(False) & ~_is_on_twin_road()
+
+
+_UNDOUBTED: Final = PreparedStep(lambda pairs: pairs.select(_is_undoubted()))
+
+
+def _is_on_twin_road() -> pl.Expr:
+    # the district has two such roads, and the other one may have that number, too
+    return pl.col("main").is_not_null() & pl.col("twin")
 
 
 def _decide_by_witnesses(
-    lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame, trust: Trust
+    lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame, trust: Trust, *, renames: bool = False
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     if candidates.is_empty():
         return candidates, candidates[[ROW]]
-    said = hear_witnesses(lookups, rows, candidates)
-    best = said.filter(pl.col("pro") == pl.col("pro").max().over(ROW)).with_columns(best_count=pl.len().over(ROW))
-    single = best.filter(pl.col("best_count") == 1)
-    several = best.filter(pl.col("best_count") > 1)
+    single = hear_witnesses(lookups, rows, candidates, trust)
+    several = single[[ROW]].clear()
+    if single[ROW].n_unique() < single.height:
+        best = single.filter(pl.col("pro") == pl.col("pro").max().over(ROW))
+        alone = best[ROW].is_unique()
+        single, several = best.filter(alone), best[[ROW]].filter(~alone)
+    accepted = single.filter(single["accepted"])
+    if renames and not accepted.is_empty():
+        accepted = accepted.filter(_TENABLE.run(_with_official(lookups, accepted)).to_series())
     if trust is Trust.CROSS:
-        return single.filter(_is_borne_out()).select(ROW, "place"), several.select(ROW).clear()
-    of_twins = _on_twin_road(lookups, single) & (pl.col("pro") == 0)
-    ambiguous = [several.select(ROW), single.filter(_is_torn(trust) | of_twins).select(ROW)]
-    accepted = single.filter(~_is_refuted(trust) & ~of_twins)
-    return accepted.select(ROW, "place"), pl.concat(ambiguous).unique()
+        return accepted[[ROW, "place"]], several.clear()
+    torn = single[[ROW]].filter(single["torn"])
+    return accepted[[ROW, "place"]], pl.concat([several, torn]).unique()
 
 
-def _on_twin_road(lookups: Lookups, pairs: pl.DataFrame) -> pl.Expr:
-    # the district has two such roads, and the other one may have that number, too
-    return pl.col("main").is_not_null() & pl.lit(lookups.is_on_twin_road(pairs["place"]))
+def hear_witnesses(
+    lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame, trust: Trust | None = None
+) -> pl.DataFrame:
+    """Add the vote of each witness (``*_pro``, null if silent), and the number in favour (``pro``).
+
+    With ``trust``, add also what speaks against a candidate, and whether it is ``accepted`` or ``torn`` by itself.
+    """
+    pairs = lookups.describe(candidates.join(rows[[ROW, *_WITNESSES]], on=ROW, how="left", maintain_order="left"))
+    regions, home = lookups.tables.regions, pairs["home"]
+    beside = {
+        "of_sido": regions["sido"][home],
+        "of_sigungu": regions["sigungu"][home],
+        "of_ward": regions["sigungu"][pairs["region"]],
+        "of_building": lookups.name_of_building(pairs),
+        "twin": lookups.is_on_twin_road(pairs["place"]),
+    }
+    return lookups.prepare(_hear, trust).run(pairs.hstack([values.alias(name) for name, values in beside.items()]))
 
 
-def hear_witnesses(lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
-    """Add the votes of each witness: ``*_pro`` (null if silent), ``*_contra``, and the number in favour (``pro``)."""
-    open_region = pl.col("region").is_null() | pl.col("narrowed") | pl.col("region_conflict").fill_null(False)
-    pairs = lookups.describe(candidates.join(rows.with_columns(open=open_region).select(ROW, *_WITNESSES), on=ROW))
-    given = pl.col("zipcode_given").cast(pl.UInt32, strict=False)
-    dong_of_ward = pairs.select(text_key("region", pl.coalesce("emd", "hint_dong")).fill_null(0)).to_series()
-    pairs = pairs.with_columns(zip_given=given).with_columns(
-        postal_pro=pl.col("zip_given") == pl.col("zip"),
-        postal_elsewhere=_postal_elsewhere(lookups, pairs.with_columns(zip_given=given)),
-        building_pro=lookups.bears_name(pairs),
-        same_province=(pl.col("sido") == _province(lookups, pairs)).fill_null(False),
-        same_city=_same_city(lookups, pairs),
-        in_written_ward=lookups.dongs_here.holds(dong_of_ward),
-        **_hear_dong(lookups, pairs, "emd", "emd"),
-        **_hear_dong(lookups, pairs, "hint_dong", "dong"),
+def _hear(lookups: Lookups, trust: Trust | None, pairs: pl.LazyFrame) -> pl.LazyFrame:
+    # keys are columns before they are searched for: polars computes an expression at each place that uses it
+    against, open_too = trust is not None, trust not in (None, Trust.WEAK)
+    held: dict[str, tuple[Index, pl.Expr]] = {}
+    for word in _DONGS:
+        held |= {
+            f"{word}:as_written": (lookups.names_of_dong, text_key("dong", word)),
+            f"{word}:plain": (lookups.names_of_dong, text_key("dong", without_number(pl.col(word)))),
+        }
+        if against:
+            held[f"{word}:here"] = (lookups.dongs_here, text_key("home", word))
+            held[f"{word}:anywhere"] = (lookups.dong_words, text_key(word))
+    if open_too:
+        zip_given = pl.col("zipcode_given").cast(pl.UInt64, strict=False)
+        held |= {
+            "in_written_ward": (lookups.dongs_here, text_key("region", pl.coalesce("emd", "hint_dong"))),
+            "zip_known": (lookups.zip_regions, zip_given),
+            "zip_here": (lookups.zip_homes, zip_key(zip_given, pl.col("home"))),
+        }
+    return (
+        pairs.with_columns(key.fill_null(0).alias(name) for name, (_, key) in held.items())
+        .with_columns(index.holding(pl.col(name)).alias(name) for name, (index, _) in held.items())
+        .with_columns(
+            written=pl.coalesce("road", "loose_road"),
+            postal_pro=pl.col("zipcode_given").cast(pl.UInt32, strict=False) == pl.col("zip"),
+            building_pro=bears_name(),
+            **{f"{witness}_pro": _of_dong(word) for word, witness in _DONGS.items()},
+        )
+        .with_columns(
+            pro=pl.sum_horizontal(pl.col("postal_pro", "emd_pro", "dong_pro", "building_pro").fill_null(False)),
+            **(_speak_against() if against else {}),
+            **(_other_regions() if open_too else {}),
+        )
+        .with_columns(**_judgement(trust) if trust else {})
+        .drop(name for name in held if ":" in name)
     )
-    return pairs.with_columns(
-        pro=pl.sum_horizontal(pl.col("postal_pro", "emd_pro", "dong_pro", "building_pro").fill_null(False))
-    )
 
 
-def _hear_dong(lookups: Lookups, heard: pl.DataFrame, word: str, witness: str) -> dict[str, pl.Series]:
+_DONGS: Final = {"emd": "emd", "hint_dong": "dong"}  # column → witness
+
+
+def _of_dong(word: str) -> pl.Expr:
+    held = pl.col(f"{word}:as_written") | pl.col(f"{word}:plain")
+    return pl.when(pl.col(word).is_not_null()).then(held)
+
+
+def _speak_against() -> dict[str, pl.Expr]:
     # a name speaks against a dong if another dong of that region, or of any, has it
-    pro = lookups.named_so(heard, "dong", word)
-    keys = heard.select(here=text_key("home", word).fill_null(0), anywhere=text_key(word).fill_null(0))
-    here, anywhere = lookups.dongs_here.holds(keys["here"]), lookups.dong_words.holds(keys["anywhere"])
+    found = {}
+    for word, witness in _DONGS.items():
+        other, here = ~pl.col(f"{witness}_pro"), pl.col(f"{word}:here")
+        found[f"{witness}_contra"] = (other & here).fill_null(False)
+        found[f"{witness}_elsewhere"] = (other & (here | pl.col(f"{word}:anywhere"))).fill_null(False)
+    return found
+
+
+def _other_regions() -> dict[str, pl.Expr]:
+    # the postal code's region by the code's buildings, or else by its first digits
+    by_prefix = ~postal_fits(pl.col("zipcode_given"), pl.col("of_sido"), pl.col("of_sigungu"))
+    known = pl.col("zip_known") & pl.col("zipcode_given").is_not_null()
+    elsewhere = pl.when(known).then(~pl.col("zip_here")).otherwise(by_prefix)
+    # the written ward is one of the building's city, and the gazetteer has it: others may exist as written
+    ward, same_sido = pl.col("sigungu"), pl.col("sido") == pl.col("of_sido")
+    same_city = ward.str.extract("^([^ ]+ )") == pl.col("of_sigungu").str.extract("^([^ ]+ )")
     return {
-        f"{witness}_pro": pro,
-        f"{witness}_contra": (~pro & here).fill_null(False),
-        f"{witness}_elsewhere": (~pro & (here | anywhere)).fill_null(False),
+        "postal_elsewhere": elsewhere.fill_null(False),
+        "open": pl.col("region").is_null() | pl.col("narrowed") | pl.col("region_conflict").fill_null(False),
+        "same_province": same_sido.fill_null(False),
+        "same_city": (same_city & (ward == pl.col("of_ward")) & same_sido).fill_null(False),
     }
 
 
-def _same_city(lookups: Lookups, heard: pl.DataFrame) -> pl.Expr:
-    # the written ward is one of the building's city, and the gazetteer has it: others may exist as written
-    wards = lookups.tables.regions["sigungu"]
-    same = pl.col("sigungu").str.extract("^([^ ]+ )") == pl.lit(wards[heard["home"]].str.extract("^([^ ]+ )"))
-    known = pl.col("sigungu") == pl.lit(wards[heard["region"]])
-    return (same & known & (pl.col("sido") == pl.lit(_province(lookups, heard)))).fill_null(False)
+def _judgement(trust: Trust) -> dict[str, pl.Expr]:
+    if trust is Trust.CROSS:
+        return {"accepted": _is_borne_out()}
+    of_twins = _is_on_twin_road() & (pl.col("pro") == 0)
+    return {"accepted": ~_is_refuted(trust) & ~of_twins, "torn": _is_torn(trust) | of_twins}
 
 
-def _province(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
-    return lookups.tables.regions["sido"][heard["home"]]
-
-
-def _postal_elsewhere(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
-    # by the code's buildings, or else by its first digits
-    regions = lookups.zip_regions.find(heard.with_row_index("_line"), pl.col("zip_given"), "of_zip", ("_line", "home"))
-    lines = regions.group_by("_line").agg(elsewhere=(pl.col("of_zip") != pl.col("home")).all())
-    home = heard["home"]
-    known = heard.select(
-        "zipcode_given",
-        lookups.tables.regions["sido"][home],
-        lookups.tables.regions["sigungu"][home],
-        _line=pl.int_range(pl.len(), dtype=pl.UInt32),
-    ).join(lines, on="_line", how="left", maintain_order="left")
-    by_prefix = ~postal_fits(pl.col("zipcode_given"), pl.col("sido"), pl.col("sigungu"))
-    return known.select(pl.coalesce("elsewhere", by_prefix).fill_null(False)).to_series()
-
-
-@cache
 def _is_refuted(trust: Trust) -> pl.Expr:
     unsupported = pl.col("pro") == 0
     contra = pl.col("emd_contra") | pl.col("dong_contra")
@@ -192,7 +252,6 @@ def _is_torn(trust: Trust) -> pl.Expr:
     return (pl.col("pro") == 0) & other_postal & (pl.col("emd_elsewhere") | pl.col("dong_elsewhere"))
 
 
-@cache
 def _is_borne_out() -> pl.Expr:
     # an existing region is overruled only within its province, by two witnesses. Borders of wards move: within a
     # city a postal code is enough, or a dong that the written ward lacks. The dong of a found lot is no witness.
@@ -211,40 +270,41 @@ _TOWN: Final = "[읍면]$"
 _NOT_JUDGED: Final = pl.Series("supported", [None], pl.Boolean)
 
 
-def keep_tenable(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Return the ``decided`` (``row``, ``place``) with a road that may be meant by the written one."""
-    if decided.is_empty():
-        return decided
-    return _hear_and_compare(lookups, rows, decided).filter(_is_tenable()).select(decided.columns)
-
-
 def judge_support(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
     """Whether unchanged words of each matched row confirm its repair; null without a repair, or if only renumbered."""
     # not counted: the region of a repaired road; a building's name as the only word, as a complex shares it
     nothing = _NOT_JUDGED.new_from_index(0, rows.height)
     if lacks_any(rows, "place"):
         return nothing
-    repaired = rows.filter(pl.col("level").is_in(REPAIRED) & pl.col("place").is_not_null())
-    if repaired.is_empty():
+    repaired = rows["place"].is_not_null() & rows.select(_REPAIRED).to_series()
+    if not repaired.any():
         return nothing
-    compared = _hear_and_compare(lookups, repaired, repaired.select(ROW, "place"))
-    besides = repaired.select(
-        *(ROW, "level", "lot_main"),
-        postal=pl.col("postal_match").is_in(_NEAR).fill_null(False),
-        city=_city_stands(lookups),
-        as_written=_all_else_right(),
-        far=(pl.col("postal_match") == "other_district").fill_null(False),
+    repaired_rows = rows.filter(repaired)
+    heard = hear_witnesses(lookups, repaired_rows, repaired_rows[[ROW, "place"]], Trust.WEAK)
+    besides = repaired_rows[["level", "lot_main", "postal_match", *_COMPARED]]
+    compared = _with_official(lookups, heard).hstack(besides)
+    return scatter(lookups.prepare(_support).run(compared).to_series(), repaired)
+
+
+_REPAIRED: Final = pl.col("level").is_in(REPAIRED).fill_null(False)
+_COMPARED: Final = ("region_change", "region_typed", "moved_from", "of_emd")
+
+
+def _support(lookups: Lookups, rows: pl.LazyFrame) -> pl.LazyFrame:
+    return (
+        compare_names(rows)
+        .with_columns(
+            postal=pl.col("postal_match").is_in(_NEAR).fill_null(False),
+            city=_city_stands(lookups),
+            as_written=_all_else_right(),
+            far=(pl.col("postal_match") == "other_district").fill_null(False),
+        )
+        .select(supported=_is_supported())
     )
-    answer = compared.join(besides, on=ROW).select(ROW, supported=_is_supported())
-    return rows.select(ROW).join(answer, on=ROW, how="left", maintain_order="left")["supported"]
 
 
-def _hear_and_compare(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    pairs = hear_witnesses(lookups, rows, decided)
-    written = rows.select(ROW, written=pl.coalesce("road", "loose_road"))
-    pairs = pairs.join(written, on=ROW, how="left", maintain_order="left")
-    official = lookups.tables.roads["key"][pairs["road_id"]]
-    return pairs.hstack(compare_names(pairs["written"], official))
+def _with_official(lookups: Lookups, heard: pl.DataFrame) -> pl.DataFrame:
+    return heard.hstack([lookups.tables.roads["key"][heard["road_id"]].alias("official")])
 
 
 def _has_witness() -> pl.Expr:
@@ -255,7 +315,6 @@ def _has_witness() -> pl.Expr:
     )
 
 
-@cache
 def _is_tenable() -> pl.Expr:
     # a slip in a long name stands by itself, other differences need a witness, two roads the building's own name
     named = pl.col("building_pro").fill_null(False)
@@ -263,7 +322,9 @@ def _is_tenable() -> pl.Expr:
     return named | slip | ((pl.col("difference") == NameDifference.DOUBTFUL) & _has_witness())
 
 
-@cache
+_TENABLE: Final = PreparedStep(lambda heard: compare_names(heard).select(_is_tenable()))
+
+
 def _is_supported() -> pl.Expr:
     misspelt = (pl.col("level") == "typo_repaired") & pl.col("difference").is_not_null()
     contradicted = pl.col("emd_elsewhere") | pl.col("dong_elsewhere")
@@ -279,7 +340,6 @@ def _is_supported() -> pl.Expr:
     )
 
 
-@cache
 def _all_else_right() -> pl.Expr:
     # region and 읍·면·동 before the road are the successor's, and nothing was filled in
     repaired = pl.any_horizontal(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache, partial
 from itertools import product
 from secrets import randbits
@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, cast
 
 import polars as pl
 
-from bansong.engine.address.batches import ROW, Index, built_once, patterns, text_key
+from bansong.engine.address.batches import ROW, Index, PreparedStep, built_once, lacks_any, patterns, text_key
 from bansong.engine.address.gazetteer import Gazetteer, StoredSection, StoredTables, Tables
 from bansong.engine.address.regions import members
 from bansong.engine.registry import KEY, Memo
@@ -44,12 +44,13 @@ def _index_slips(slip: Literal["hole", "gap"], name: str, value: str, names: pl.
     return Index.of(patterns(names, name, slip, value, "region"), text_key("region", "pattern"), value)
 
 
-def _zip_key(zipcode: str, other: str) -> pl.Expr:
-    return pl.col(zipcode).cast(pl.UInt64) * pl.lit(2**_ZIP_BITS, pl.UInt64) + pl.col(other)
+def zip_key(zipcode: pl.Expr, other: pl.Expr) -> pl.Expr:
+    """Return the key of a postal code and the number of a dong, road or region."""
+    return other + zipcode.cast(pl.UInt64) * pl.lit(2**_ZIP_BITS, pl.UInt64)
 
 
 def _index_zips(other: str, places: pl.DataFrame) -> Index:
-    return Index.of(places, _zip_key("zip", other), other)
+    return Index.of(places, zip_key(pl.col("zip"), pl.col(other)), other)
 
 
 def _built(build: Callable[[Any], Index]) -> built_once[Index]:
@@ -75,6 +76,12 @@ class Lookups(ABC):
     def __init__(self, tables: Tables | StoredTables) -> None:
         self.tables = tables
         self._scopes = Memo(_MAX_SCOPES_KEPT)
+        self._steps: dict[tuple[object, ...], PreparedStep] = {}
+
+    def prepare(self, step: Callable[..., pl.LazyFrame], *arguments: Hashable) -> PreparedStep:
+        """Return ``step(self, *arguments, rows)``, whose query looks into these indexes, prepared once."""
+        known = self._steps.get((step, *arguments))
+        return known or self._steps.setdefault((step, *arguments), PreparedStep(partial(step, self, *arguments)))
 
     @abstractmethod
     def _index(self, names: pl.DataFrame, build: Callable[[pl.DataFrame], Index]) -> Index: ...
@@ -110,9 +117,13 @@ class Lookups(ABC):
     dongs_anywhere = _built(lambda own: Index.of(own.legal_names, text_key("name"), "dong"))
     dong_words = _built(lambda own: Index.of(own._all_names, text_key("name"), "dong"))
     aliases_here = _built(lambda own: Index.of(own.tables.admins, text_key("region", "name"), "dong"))
-    _names_of_dong = _built(lambda own: Index.of(own._all_names, text_key("dong", "name"), "dong"))
+    names_of_dong = _built(lambda own: Index.of(own._all_names, text_key("dong", "name"), "dong"))
     _zip_dongs = _built(lambda own: own._index_postal(partial(_index_zips, "dong"), _ZIP_BITS))
     _zip_roads = _built(lambda own: own._index_postal(partial(_index_zips, "road"), _ZIP_BITS))
+    zip_homes = _built(lambda own: own._index_postal(lambda of: _index_zips("region", own._with_region(of)), _ZIP_BITS))
+    zip_regions = _built(
+        lambda own: own._index_postal(lambda of: Index.of(own._with_region(of), pl.col("zip"), "region"), 0)
+    )
 
     @built_once
     def legal_names(self) -> pl.DataFrame:
@@ -131,41 +142,25 @@ class Lookups(ABC):
     def _all_names(self) -> pl.DataFrame:
         return pl.concat([self.legal_names, self.tables.admins.select("dong", "region", "name")])
 
-    def named_so(self, frame: pl.DataFrame, dong: str, name: str) -> pl.Series:
-        """Whether each row's ``dong`` has the name ``name``; null for null."""
-        as_written, plain = _keys_of_names(frame, dong, name)
-        held = self._names_of_dong.holds(as_written) | self._names_of_dong.holds(plain)
-        return frame.select(pl.when(pl.col(name).is_not_null()).then(pl.lit(held))).to_series()
-
     def is_dong_of(self, frame: pl.DataFrame, region: str, name: str) -> pl.Series:
         """Whether a dong of each row's ``region`` has the name ``name``, legally or administratively."""
         as_written, plain = _keys_of_names(frame, region, name)
         here = self.dongs_here
         return here.holds(as_written) | here.holds(plain) | self.aliases_here.holds(as_written)
 
-    def bears_name(self, frame: pl.DataFrame) -> pl.Series:
-        """Whether the building at ``place`` has the name ``building``; null for null."""
-        if frame["building"].null_count() == frame.height:
-            return pl.Series("building_pro", [], pl.Boolean).extend_constant(None, frame.height)
-        official = self.tables.building_name[frame["place"]].alias("official")
-        pair = frame.select(compact_building(pl.col("building")).alias("written")).with_columns(official)
-        same = compact_building(pl.col("official")) == pl.col("written")
-        return pair.select(pl.when(pl.col("written") != "").then(same.fill_null(False))).to_series()
+    def name_of_building(self, frame: pl.DataFrame) -> pl.Series:
+        """The name of the building at ``place``; null in all rows if none has a ``building`` to compare it to."""
+        if lacks_any(frame, "building"):  # names are read from the file at their first use
+            return pl.Series([None], dtype=pl.String).new_from_index(0, frame.height)
+        return self.tables.building_name[frame["place"]]
 
-    @built_once
-    def zip_regions(self) -> Index:
-        region = self.tables.roads["region"]
-
-        def build(places: pl.DataFrame) -> Index:
-            pairs = places.select(pl.col("zip").cast(pl.UInt64), region=region[places["road"]])
-            return Index.of(pairs, pl.col("zip"), "region")
-
-        return self._index_postal(build, 0)
+    def _with_region(self, places: pl.DataFrame) -> pl.DataFrame:
+        return places.select(pl.col("zip").cast(pl.UInt64), region=self.tables.roads["region"][places["road"]])
 
     def is_neighbouring(self, frame: pl.DataFrame) -> pl.Series:
         """Whether ``zip_given`` (UInt32, not null) occurs in the same ``dong`` or on the same ``road_id``."""
-        keys = frame.select(dong=_zip_key("zip_given", "dong"), road=_zip_key("zip_given", "road_id"))
-        return self._zip_dongs.holds(keys["dong"]) | self._zip_roads.holds(keys["road"])
+        keys = frame.select(zip_key(pl.col("zip_given"), pl.col("dong", "road_id")))
+        return self._zip_dongs.holds(keys["dong"]) | self._zip_roads.holds(keys["road_id"])
 
     # ── scopes: the regions that the words of an address allow: one, several, all (no word) or none ───────────────
 
@@ -226,6 +221,13 @@ def _keys_of_names(frame: pl.DataFrame, within: str, name: str) -> list[pl.Serie
 def compact_building(name: pl.Expr) -> pl.Expr:
     """Return a building's name for comparison: without spaces and signs, in lower case."""
     return name.str.replace_all(r"[^가-힣A-Za-z0-9]", "").str.to_lowercase()
+
+
+def bears_name() -> pl.Expr:
+    """Whether ``of_building``, a building's name, is the ``building`` that is written; null for null."""
+    written = compact_building(pl.col("building"))
+    same = compact_building(pl.col("of_building")) == written
+    return pl.when(written != "").then(same.fill_null(False))
 
 
 def index_building_names(named: pl.DataFrame) -> Index:
@@ -348,7 +350,11 @@ class _FewIndex(Index):
         )
 
     def holds(self, keys: pl.Series) -> pl.Series:
-        return self._index(None, keys, keys).holds(keys)
+        asked = keys.filter(keys != 0)  # 0 stands for null
+        return self._index(None, asked, asked).holds(keys)
+
+    def holding(self, key: pl.Expr) -> pl.Expr:
+        return key.map_batches(self.holds, return_dtype=pl.Boolean, is_elementwise=True)
 
     def _index(self, rows: pl.DataFrame | None, first: pl.Series, last: pl.Series) -> Index:
         return _NOTHING if first.is_empty() else self._build(rows, first, last)

@@ -10,10 +10,10 @@ import polars as pl
 
 from bansong.base.business_number import first_code
 from bansong.engine.address import candidates
-from bansong.engine.address.batches import ROW, lacks_any, text_key
-from bansong.engine.address.decide import Trust, decide_candidates, find_outvoted, keep_tenable
+from bansong.engine.address.batches import ROW, PreparedStep, lacks_any, text_key
+from bansong.engine.address.decide import Trust, decide_candidates, find_outvoted
 from bansong.engine.address.lookups import Lookups
-from bansong.engine.address.region_split import split_region
+from bansong.engine.address.region_split import split_batch
 from bansong.engine.address.words import PROVINCES
 
 _NUMBERED: Final = "[로길동리가] ?(?:산 ?|지하 ?)?[0-9]"
@@ -33,14 +33,9 @@ def find_two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFra
     """Return rows that also name another building: two addresses, one letter."""
     # a lot found only under another name of its dong must lie in another dong and postal district
     by_lot = pl.concat([_find_part_of_lot(lookups, rows, decided), _find_other_lot(lookups, rows, decided)])
-    if lacks_any(rows, "main"):
+    if not rows["perhaps_two"].any():
         return by_lot
-    rows = rows.filter(
-        pl.col("main").is_not_null() & (pl.col("lot_main").is_not_null() | candidates.names_further_road())
-    )
-    if rows.is_empty():
-        return by_lot
-    rows = rows.join(decided.rename({"place": "_place"}), on=ROW)
+    rows = rows.filter(rows["perhaps_two"]).join(decided.rename({"place": "_place"}), on=ROW)
     if rows.is_empty():
         return by_lot
     rows = _with_region_of(lookups, rows, "_place")
@@ -59,6 +54,27 @@ def find_two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFra
     return pl.concat([by_lot, agreed.filter(~pl.col("same")).select(ROW)]).unique()
 
 
+def _find_doubts(rows: pl.LazyFrame) -> pl.LazyFrame:
+    # what may be a second address of a row, whatever reading finds the first: looked for once a batch
+    detail, brackets = pl.col("detail"), pl.col("brackets")
+    current = pl.when(~brackets.str.contains(candidates.OLD_ADDRESS)).then(brackets)
+    beside = pl.concat_str(detail, current, separator=" , ", ignore_nulls=True)
+    behind = pl.concat_str(detail, brackets, separator=", ", ignore_nulls=True)
+    by_lot = pl.col("main").is_null() & pl.col("lot_main").is_not_null()
+    part = (pl.col("lot_sub") == 0) & detail.str.contains(_PART) & ~detail.str.contains(_FLOORS)
+    second = pl.col("lot_main").is_not_null() | candidates.names_further_road()
+    return rows.select(
+        part_of_lot=(pl.col("main").is_null() & part).fill_null(False),
+        beside_lot=pl.when(by_lot & beside.str.contains(_OTHER_LOT)).then(beside),
+        perhaps_two=(pl.col("main").is_not_null() & second).fill_null(False),
+        region_behind=pl.when(behind.str.contains(REGION_AND_NUMBER)).then(behind),
+        region_ahead=pl.when(pl.col("ahead").str.contains(_REGION)).then("ahead"),
+    )
+
+
+_DOUBTS: Final = PreparedStep(_find_doubts)
+
+
 def _with_region_of(lookups: Lookups, rows: pl.DataFrame, place: str) -> pl.DataFrame:
     home = lookups.describe(rows.select(place=place))["home"]
     return rows.with_columns(region=pl.coalesce("region", home))
@@ -66,15 +82,14 @@ def _with_region_of(lookups: Lookups, rows: pl.DataFrame, place: str) -> pl.Data
 
 def _find_other_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     # by their lot, with other buildings on the other lot
-    if lacks_any(rows, "lot_main"):
+    if lacks_any(rows, "beside_lot"):
         return rows[[ROW]].clear()
-    beside = pl.when(~pl.col("brackets").str.contains(candidates.OLD_ADDRESS)).then("brackets")
-    text = pl.concat_str("detail", beside, separator=" , ", ignore_nulls=True)
-    rows = rows.filter(pl.col("main").is_null() & pl.col("lot_main").is_not_null() & text.str.contains(_OTHER_LOT))
-    rows = rows.join(decided.rename({"place": "_place"}), on=ROW)
+    rows = rows.filter(rows["beside_lot"].is_not_null()).join(decided.rename({"place": "_place"}), on=ROW)
     if rows.is_empty():
         return rows[[ROW]]
-    rows = _with_region_of(lookups, rows, "_place").with_columns(_other=text.str.extract_all(_OTHER_LOT))
+    rows = _with_region_of(lookups, rows, "_place").with_columns(
+        _other=pl.col("beside_lot").str.extract_all(_OTHER_LOT)
+    )
     rows = rows.explode("_other").with_row_index("_line")
     parts = pl.col("_other").str.extract_groups(_OTHER_LOT).struct
     lines = rows.with_columns(
@@ -97,14 +112,12 @@ def _find_other_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame)
 
 def _find_part_of_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     # `12 3`, `12, 3호` may be unit 3 or lot 12-3; from 100 up it is a unit, unless the lot has such a part
-    if lacks_any(rows, "lot_sub", "detail"):
+    if not rows["part_of_lot"].any():
         return rows[[ROW]].clear()
-    detail = pl.col("detail")
-    whole = pl.col("main").is_null() & (pl.col("lot_sub") == 0)
-    rows = rows.filter(whole & detail.str.contains(_PART) & ~detail.str.contains(_FLOORS))
-    rows = rows.join(decided, on=ROW).with_columns(lot_sub=detail.str.extract(_PART).cast(pl.UInt32))
+    rows = rows.filter(rows["part_of_lot"]).join(decided, on=ROW)
     if rows.is_empty():
         return rows[[ROW]]
+    rows = rows.with_columns(lot_sub=pl.col("detail").str.extract(_PART).cast(pl.UInt32))
     parts = _with_region_of(lookups, rows, "place").drop("place")
     found = pl.concat([candidates.find_lot(lookups, parts), candidates.find_lot_by_other_name(lookups, parts)])
     low = rows.filter(pl.col("lot_sub") < _MIN_UNIT)
@@ -133,28 +146,22 @@ def find_other_road(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame)
 def find_two_regions(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     """Return rows that also name another region, before the road or with a number behind it: two addresses."""
     # before the road it must be a district or the long name of a province: 부산 may be a name
-    behind = pl.concat_str("detail", "brackets", separator=", ", ignore_nulls=True)
-    numbered, district = pl.col("rest").str.contains(_NUMBERED), pl.col("sigungu") != ""
     long = pl.col("region_typed").str.len_chars() > _SHORT_NAME_CHARS
+    counts = {"region_behind": pl.col("rest").str.contains(_NUMBERED), "region_ahead": (pl.col("sigungu") != "") | long}
     found = [
-        _find_elsewhere(lookups, rows, decided, pl.when(text.str.contains(pattern)).then(text), counts)
-        for given, text, pattern, counts in (
-            (("detail", "brackets"), behind, REGION_AND_NUMBER, numbered),
-            (("ahead",), pl.col("ahead"), _REGION, district | long),
-        )
-        if not all(lacks_any(rows, name) for name in given)
+        _find_elsewhere(lookups, rows, decided, name, counts[name]) for name in counts if not lacks_any(rows, name)
     ]
     return pl.concat(found).unique() if found else rows[[ROW]].clear()
 
 
 def _find_elsewhere(
-    lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, text: pl.Expr, counts: pl.Expr
+    lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, text: str, counts: pl.Expr
 ) -> pl.DataFrame:
     # `counts`: whether the region that is split off the text counts
     pairs = rows.select(ROW, text=text).drop_nulls("text").join(decided, on=ROW)
     if pairs.is_empty():
         return pairs[[ROW]]
-    seconds = lookups.describe(lookups.settle_scope(split_region(pairs.lazy()).collect()))
+    seconds = lookups.describe(lookups.settle_scope(pairs.hstack(split_batch(pairs["text"]).struct.unnest())))
     either = pl.col("scope").is_null() & pl.col("region_typed").is_not_null()  # 광주시: one of two
     other = ~pl.lit(lookups.is_in_scope(seconds)) | either
     return seconds.filter(other & counts).select(ROW)
@@ -204,7 +211,7 @@ def match_addresses(lookups: Lookups, parsed: pl.DataFrame) -> pl.DataFrame:
     rows = open_rows(lookups, candidates.split_joined_numbers(lookups, parsed.with_row_index(ROW)))
     progress = _Progress(rows)
     if not lacks_any(rows, "moved_from"):
-        unclear = rows.filter(pl.col("moved_from") == "")
+        unclear = progress.left.filter(pl.col("moved_from") == "")
         progress.add(unclear.clear().with_columns(place=pl.lit(None, pl.UInt32)), unclear, "none")
     _apply_readings(lookups, progress, _AS_WRITTEN)
     if not progress.left.is_empty():
@@ -241,7 +248,7 @@ class _Reading:
 class _Progress:
     def __init__(self, rows: pl.DataFrame) -> None:
         self._rows = rows
-        self.left = rows
+        self.left = rows.hstack(_DOUBTS.run(rows))
         self._decided: list[pl.DataFrame] = []
         self._narrowed = pl.DataFrame(schema={ROW: pl.UInt32, "_home": pl.UInt32})
 
@@ -294,9 +301,10 @@ def _decide_reading(lookups: Lookups, progress: _Progress, reading: _Reading, pr
     if reading.renames:
         roads = rows.select(text_key(pl.coalesce("road", "loose_road")).fill_null(0)).to_series()
         rows = rows.with_columns(needs_witness=lookups.roads_anywhere.holds(roads))
-    decided, ambiguous = decide_candidates(lookups, rows, proposed, reading.trust)
-    if reading.renames:
-        decided = keep_tenable(lookups, rows, decided)
+    decided, ambiguous = decide_candidates(lookups, rows, proposed, reading.trust, renames=reading.renames)
+    if decided.is_empty():
+        progress.add(decided, ambiguous, reading.level)
+        return
     doubts = [find_two_regions, find_two_addresses]
     if reading.level != "renumbered":  # the road that is written is the successor's of before
         doubts.append(find_other_road)

@@ -10,7 +10,7 @@ from typing import Final, cast
 
 import polars as pl
 
-from bansong.engine.address.batches import TextIndex, scatter, variants
+from bansong.engine.address.batches import PreparedStep, TextIndex, scatter, variants
 from bansong.engine.address.regions import (
     Head,
     Heads,
@@ -415,7 +415,7 @@ _EDGES: Final = " ,/:.()-·"
 def split_anywhere(texts: pl.Series) -> pl.DataFrame:
     """Return the columns of :data:`ADDED` for texts with single spaces, with the region at any place."""
     frame = pl.DataFrame({"text": texts})
-    found_at_head = split_head(frame.lazy(), "text").collect().select(*ADDED)
+    found_at_head = _AT_HEAD.run(frame)
     lines = found_at_head.with_row_index("line")
     readable = texts.str.len_bytes() <= _MAX_BYTES
     without = frame.hstack(lines.select("line", "sigungu")).filter(found_at_head["sido"].is_null() & readable)
@@ -425,6 +425,9 @@ def split_anywhere(texts: pl.Series) -> pl.DataFrame:
     found = _choose_found(pl.concat([_behind_a_name(words), _at_the_end(words), _province_at_the_end(words)]))
     kept = lines.join(found, on="line", how="anti")
     return pl.concat([kept, found.select(lines.columns)]).sort("line").drop("line")
+
+
+_AT_HEAD: Final = PreparedStep(lambda texts: split_head(texts, "text").select(*ADDED))
 
 
 def names_region(word: pl.Expr) -> pl.Expr:
@@ -494,7 +497,7 @@ def _as_found(words: pl.DataFrame, head: pl.Expr, **found: pl.Expr) -> pl.DataFr
 def _choose_found(found: pl.DataFrame) -> pl.DataFrame:
     # `head`: the text as if it began with its region; the rest of the address is `body`, if given, or the whole text
     # (`behind`) if something stands after the region
-    found = found.with_columns(split_head(found.select("head").lazy(), "head").collect().select(*ADDED).drop("lead"))
+    found = found.with_columns(_AT_HEAD.run(found.select(text="head")).drop("lead"))
     named = pl.col("sido").is_not_null() | pl.col("sigungu").is_not_null()
     # 세종시, which has no districts, is as sure as one in front; at the end, or 세종 alone, it is not
     in_full = pl.col("body").is_null() & (pl.col("region_typed").str.len_chars() > _SHORT_NAME_CHARS)

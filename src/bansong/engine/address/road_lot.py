@@ -228,8 +228,8 @@ _NO_LOOSE: Final = (  # words before a unit's or a plot's number: no road has su
 def read_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add the columns of a lot; ``_tail`` where it is a lot."""
     # beside a road only the strict form counts: a word ending in 동, 리 or N가 and a number that cannot be a unit
-    around = (pl.col("_tail") != "").fill_null(False) | pl.col("_before_road", "brackets").is_not_null()
-    unread = ~pl.col("_lot") & (_alone() | pl.any_horizontal(around))
+    beside = pl.col("road").is_not_null() & _around().str.contains(_NUMBERED_BESIDE).fill_null(False)
+    unread = ~pl.col("_lot") & (_alone() | beside)
     return (
         read_usual_lot(frame)
         .pipe(fill_few, unread, _read_unusual_lot, _NEEDED, _FILLED_BY_LOT)
@@ -292,14 +292,20 @@ def _with_ho(frame: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
+_NUMBERED_BESIDE: Final = "(?:[동리]|[0-9]가) ?산? ?[0-9]"
+
+
+def _around() -> pl.Expr:
+    return pl.concat_str("_before_road", "_tail", "brackets", separator=" , ", ignore_nulls=True)
+
+
 def _with_second_address(frame: pl.LazyFrame) -> pl.LazyFrame:
-    around = pl.concat_str("_before_road", "_tail", "brackets", separator=" , ", ignore_nulls=True)
-    maybe = pl.when(pl.col("_around").str.contains("(?:[동리]|[0-9]가) ?산? ?[0-9]")).then("_around")
+    maybe = pl.when(pl.col("_around").str.contains(_NUMBERED_BESIDE)).then("_around")
     word, in_brackets = pl.col("_strict_word"), pl.col("brackets").str.contains(_LOT_IN_BRACKETS).fill_null(False)
     sure = pl.any_horizontal(pl.col("_strict_san", "_strict_sub", "_strict_lot").is_not_null())
     sure = (sure | word.str.ends_with("리") | in_brackets) & ~word.str.contains(_NO_DONG)
     return (
-        frame.with_columns(_around=pl.when(pl.col("_pre").is_null() & pl.col("road").is_not_null()).then(around))
+        frame.with_columns(_around=pl.when(pl.col("_pre").is_null() & pl.col("road").is_not_null()).then(_around()))
         .pipe(with_groups, maybe, STRICT_LOT, *_STRICTLY)
         .with_columns(pl.when(sure).then(name).alias(name) for name in _STRICTLY)
         .with_columns(
