@@ -15,7 +15,7 @@ from bansong.base.errors import BansongError, UsageError
 from bansong.base.files import private_folder
 from bansong.base.publish import same_file
 from bansong.base.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES
-from bansong.engine.address.attach import region_level
+from bansong.engine.address.judge_regions import region_level
 from bansong.engine.address.region_split import names_region
 from bansong.engine.address.words import PROVINCES
 from bansong.engine.overlays import address_key

@@ -14,20 +14,19 @@ from bansong.engine.address.batches import ROW, PreparedStep, for_few, lacks_any
 from bansong.engine.address.candidates import split_joined_numbers
 from bansong.engine.address.decide import (
     drop_repeated,
-    fits_numbers,
     hear_witnesses,
     judge_support,
     postal_fits,
-    region_numbers,
 )
 from bansong.engine.address.gazetteer import Gazetteer, lot_key, unpack_numbers
+from bansong.engine.address.judge_regions import JUDGED, judge_batch
 from bansong.engine.address.lookups import Lookups, lookups_of
 from bansong.engine.address.matcher import READINGS, match_addresses, open_rows, with_narrowed_regions
 from bansong.engine.address.parse import describes_by_other, is_numbered, names_several
 from bansong.engine.address.plain import answer_plain, changes_of_heads
-from bansong.engine.address.region_split import catalogue, find_usual_heads, names_region, split_batch
-from bansong.engine.address.regions import level_named, level_number, level_of
-from bansong.engine.text import is_blank, is_masked, postal_digits
+from bansong.engine.address.region_split import names_region
+from bansong.engine.address.regions import level_of
+from bansong.engine.text import is_blank, is_masked
 
 _NOWHERE: Final = pl.Series([None], dtype=pl.UInt32)
 _TOWN: Final = "[읍면]$"
@@ -437,13 +436,10 @@ ADDED: Final[dict[str, type[pl.DataType]]] = {  # the columns that `attach` adds
 }
 
 
-_JUDGED: Final = ("match_level", "region", "numbered", "beside", "postal_match", "zipcode_given")  # by the text alone
-
-
 def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.LazyFrame:
     """Add the columns of :data:`ADDED` to each row; without a gazetteer, only compare the postal code to the region."""
-    answer = _judge_batch if gazetteer is None else partial(_match_batch, gazetteer, lang)
-    added = {name: dtype for name, dtype in ADDED.items() if gazetteer is not None or name in _JUDGED}
+    answer = judge_batch if gazetteer is None else partial(_match_batch, gazetteer, lang)
+    added = {name: dtype for name, dtype in ADDED.items() if gazetteer is not None or name in JUDGED}
     rows = pl.struct("address", "zipcode")
     found = rows.map_batches(answer, return_dtype=pl.Struct(added), is_elementwise=True)
     frame = frame.with_columns(found.alias("bv:address")).unnest("bv:address")
@@ -452,125 +448,6 @@ def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.L
     nothing = {name: pl.lit(None, dtype) for name, dtype in ADDED.items() if name not in added}
     given = {"covered": pl.lit(False), "region_given": pl.col("region").is_not_null()}
     return frame.with_columns(**nothing | given)
-
-
-def _judge_batch(addresses: pl.Series) -> pl.Series:
-    frame = addresses.struct.unnest()
-    return _judge_regions(frame).hstack(parse.read_numbers(frame))[list(_JUDGED)].to_struct("address")
-
-
-_CODE: Final = "^([0-9]{5})$"
-_CODE_FIRST: Final = (
-    r"^[^0-9가-힣]*(?:우편번호|우)?[^0-9가-힣]*(?:[0-9]{5}|[0-9]{3}-[0-9]{3})(?:[^0-9가-힣-][^0-9가-힣]*|$)"
-)
-_CODE_INSIDE: Final = r"(?:^|[(\[<우]) ?([0-9]{5})(?:$|[)\]> ,])"
-_PERHAPS_CODE: Final = r"[0-9]{5}|[^\x00-\x7F가-힣]"
-_USUAL_BEGINNING: Final = r"^[가-힣]+ [가-힣0-9]+ \S"
-_MAX_HEAD_CHARS: Final = 300  # the region stands before
-
-
-def region_level(address: pl.Expr) -> pl.Expr:
-    """Return the level (String) of the province that an address names; null if it names none."""
-    return address.map_batches(_find_level, return_dtype=pl.String, is_elementwise=True)
-
-
-def _find_level(addresses: pl.Series) -> pl.Series:
-    frame = addresses.to_frame("address").with_columns(zipcode=pl.lit(None, pl.String))
-    return _judge_regions(frame)["region"].alias(addresses.name)
-
-
-def _judge_regions(frame: pl.DataFrame) -> pl.DataFrame:
-    # usual heads are facts of a table; the others are split off their text
-    frame = frame.with_columns(find_usual_heads(frame["address"]), zipcode_given=_find_five_digits(frame["zipcode"]))
-    uncoded = frame.select(_perhaps_inside()).to_series()
-    if uncoded.any():
-        inside = frame.filter(uncoded).select(_code_in_address()).to_series()
-        frame = frame.with_columns(zipcode_given=pl.coalesce("zipcode_given", scatter(inside, uncoded)))
-    read = frame.select(_facts_of_usual())
-    left = frame["place"].is_null() & frame["address"].is_not_null()
-    if left.any():
-        other = _read_unusual(frame.filter(left))
-        read = read.with_columns(pl.coalesce(column.name, scatter(column, left)) for column in other)
-    return read.hstack([frame["zipcode_given"]]).select(_judgement())
-
-
-# expressions of a whole batch are made once: for few rows, making them takes as long as computing them
-
-
-@cache
-def _perhaps_inside() -> pl.Expr:
-    # something in the address that may become a code when normalised
-    uncoded = pl.when(pl.col("zipcode_given").is_null()).then("address")
-    return uncoded.str.contains(_PERHAPS_CODE).fill_null(False)
-
-
-@cache
-def _code_in_address() -> pl.Expr:
-    text = _readable()
-    return pl.when(text.str.contains(_CODE_INSIDE)).then(text).str.extract(_CODE_INSIDE, 1)
-
-
-def _region_facts() -> list[pl.Expr]:
-    sido, sigungu = pl.col("sido"), pl.col("sigungu")
-    numbers = zip(region_numbers(sido, sigungu), ("district", "province", "whole"), strict=True)
-    return [level_number(sido).alias("level"), *(number.alias(name) for number, name in numbers)]
-
-
-@cache
-def _facts_of_usual() -> list[pl.Expr]:
-    place = pl.col("place")
-    facts = catalogue().columns.select(_region_facts())
-    return [
-        *(pl.lit(fact).gather(place).alias(fact.name) for fact in facts),
-        pl.when(place.is_not_null()).then(~is_masked(pl.col("address"))).alias("found"),
-        pl.when(place.is_not_null()).then(False).alias("readable"),
-        pl.when(place.is_not_null()).then(False).alias("conflict"),
-    ]
-
-
-def _read_unusual(frame: pl.DataFrame) -> pl.DataFrame:
-    frame = frame.select(head=_readable())
-    coded = pl.when(pl.col("head").str.contains(_CODE_FIRST)).then("head")
-    frame = frame.with_columns(head=pl.coalesce(coded.str.replace(_CODE_FIRST, ""), "head"))
-    frame = frame.hstack(split_batch(frame["head"]).struct.unnest().select("sido", "sigungu", "region_conflict"))
-    return frame.select(
-        *_region_facts(),
-        found=pl.col("sido").is_not_null() | pl.col("sigungu").is_not_null(),
-        readable=pl.col("head").is_not_null(),
-        conflict="region_conflict",
-    )
-
-
-@cache
-def _judgement() -> list[pl.Expr]:
-    code = pl.col("zipcode_given").cast(pl.UInt32, strict=False)
-    fits = fits_numbers(code, *(pl.col(name) for name in ("district", "province", "whole"))) | pl.col("conflict")
-    levels = {"region_only": pl.col("found"), "none": pl.col("readable")}
-    return [
-        level_named(pl.col("level")).alias("region"),
-        pl.col("zipcode_given"),
-        first_code(levels).alias("match_level"),
-        first_code({"other_district": pl.col("found") & ~fits}).alias("postal_match"),
-    ]
-
-
-def _readable() -> pl.Expr:
-    # characters and spaces are normalised if it begins oddly
-    address = pl.col("address")
-    readable = pl.when(~is_blank(address) & ~is_masked(address)).then(address)
-    unusual = pl.when(~readable.str.contains(_USUAL_BEGINNING)).then(readable)
-    odd = unusual.str.head(_MAX_HEAD_CHARS).str.normalize("NFKC").str.replace_all(r"\s+", " ").str.strip_chars()
-    return pl.coalesce(odd, readable)
-
-
-def _find_five_digits(written: pl.Series) -> pl.Series:
-    # four digits are a code of Seoul without its first zero; some write `301-49`
-    odd = (~written.str.contains(_CODE)).fill_null(False)
-    if not odd.any():
-        return written
-    bare = written.filter(odd).str.strip_chars(" '\u00a0").alias("code")
-    other = bare.to_frame().select(postal_digits(pl.col("code"))).to_series()
-    return scatter(other.str.extract(_CODE), odd).zip_with(odd, written)
 
 
 _PARSING: Final = PreparedStep(parse.parse)

@@ -18,7 +18,7 @@ import polars as pl
 
 from bansong.base.messages import LANGS, Lang
 from bansong.base.schema import REASON_SEPARATOR
-from bansong.engine.address.attach import region_level
+from bansong.engine.address.judge_regions import region_level
 
 if TYPE_CHECKING:
     from bansong.engine.risk.scorecard import Level, Scorecard
