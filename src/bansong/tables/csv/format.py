@@ -24,7 +24,7 @@ from bansong.base.options import ReadOptions
 from bansong.base.schema import OUR_COLUMNS
 from bansong.tables.csv import encoding as encodings
 from bansong.tables.csv.encoding import MARKED_UTF8, SPACE, Coding, Undecodable, blocks, coding_named
-from bansong.tables.csv.lines import Irregular, Records, Repaired, Survey, bare_cr, notes, repair
+from bansong.tables.csv.lines import Irregular, LineFile, Repaired, Survey, bare_cr, notes, repair
 from bansong.tables.detect import FORMATS
 from bansong.tables.headers import LOOK, Heading, find_heading, headless, headless_note
 from bansong.tables.streams import File, HoldEnd, open_file, packing_of, sink, unpacked_name
@@ -84,7 +84,7 @@ class Dialect:
     quoted_header: bool = False
     titles: int = 0  # lines of the prolog above the header's first line
     header_line: str = field(default="", compare=False)  # as it stands in the file, as all below
-    records: Records | None = field(default=None, compare=False)  # if a reader takes them as the csv module does
+    records: LineFile | None = field(default=None, compare=False)  # if a reader takes them as the csv module does
 
     @property
     def skip(self) -> int:
@@ -388,7 +388,7 @@ def extend(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
     dialect = dialect_for(result.table, target, result.encoding)
     added = replace(result, layout=result.layout[len(result.table.headers) :])
     cells = _quote_cells(_cells(added), added, dialect)
-    records, line_end = cast(Records, dialect.records), _line_end(dialect)
+    records, line_end = cast(LineFile, dialect.records), _line_end(dialect)
     query = pl.concat([pl.scan_lines(records.path, name=RAW, glob=False).slice(records.above), cells], how="horizontal")
     if records.marked:
         query, line_end = query.with_columns(_unmark(cells.collect_schema().names()[-1], dialect)), "\n"

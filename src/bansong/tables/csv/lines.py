@@ -70,7 +70,7 @@ class LineNumbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class LineFile:
     """A UTF-8 file with a record a line, below the ``above`` first lines, to be written again as it is."""
 
     path: Path
@@ -82,7 +82,7 @@ class Records:
 class Survey:
     """Counts rows over the blocks of ``source`` from byte ``start`` on, and finds short lines that are not blank.
 
-    Where a record is short, has several lines or ends otherwise than most, ``copy`` becomes one of :class:`Records`.
+    Where a record is short, has several lines or ends otherwise than most, ``copy`` becomes one of :class:`LineFile`.
     """
 
     def __init__(self, path: Path, dialect: Dialect, source: Path, start: int, copy: Path) -> None:
@@ -129,10 +129,10 @@ class Survey:
         self._line += lines
         self._keep(block[: len(block) - len(self.pending)], records)
 
-    def records(self) -> Records:
+    def records(self) -> LineFile:
         headers = 1 if self._header else 0
         return (
-            Records(self._copy, headers, marked=True) if self._marked else Records(self._source, self._skip + headers)
+            LineFile(self._copy, headers, marked=True) if self._marked else LineFile(self._source, self._skip + headers)
         )
 
     def _keep(self, block: bytes, records: list[bytes] | None) -> None:
