@@ -76,7 +76,7 @@ def graded(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Types are learned from the first 4 KB, and what follows is read in parts of as much."""
-    for size in ("FIRST", "CHUNK"):
+    for size in ("FIRST", "PART", "CHUNK"):
         monkeypatch.setattr(scan, size, 4096)
 
 
@@ -142,7 +142,7 @@ def test_every_shape_and_encoding_gives_the_same_table(
 def test_records_longer_than_a_chunk_and_chunks_of_many_records_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for size in ("FIRST", "CHUNK"):
+    for size in ("FIRST", "PART", "CHUNK"):
         monkeypatch.setattr(scan, size, 64)
     objects = [{"b_no": N, "t": "},{" * (place % 50), "l": [{"b_no": "x"}] * (place % 3)} for place in range(MANY)]
     for spaces in ((",", ":"), (", ", ": ")):

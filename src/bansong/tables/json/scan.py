@@ -55,6 +55,7 @@ _SAID_BY_MSGSPEC: Final = (
 )  # reasons of the parser, which :func:`_malformed_json` translates with its own
 _CUT_OFF: Final = gettext_noop("the text ends in the middle of a value; the file is not whole; copy or export it again")
 CHUNK: Final = 1 << 22
+PART: Final = 1 << 21  # bytes of lines at a time: of 4 MB a run took a quarter less CPU, and a quarter more memory
 FIRST: Final = 1 << 18  # bytes of the first part of lines, from which types are learned the slow way
 _TRIES: Final = 3
 _BLANK: Final = re.compile(rb"[ \t\r\n]*")
@@ -139,7 +140,7 @@ def whole_lines(data: Path, *, longer: bool = True) -> Iterator[tuple[int, bytes
             else:
                 lines = chunk[:end] if end >= 0 else chunk
                 yield start, lines
-                start, size = start + len(lines) + 1, CHUNK
+                start, size = start + len(lines) + 1, PART
             file.seek(start)
 
 
