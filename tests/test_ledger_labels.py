@@ -138,9 +138,9 @@ class Life(RuleBasedStateMachine):
             return  # one process: nothing is wanted anew while it is under way
         queue = self.ledger.prepare_labels(a_run(self.runs), [RowLabel(1, place, bounced, reason)], resend=resend)
         turns = self.told[place]
-        while turns and turns[-1].state == "prepared" and turns[-1].label[3:] != (bounced, reason):
+        while turns and turns[-1].state == "prepared" and turns[-1].label[2:4] != (bounced, reason):
             turns.pop()
-        if not turns or turns[-1].label[3:] != (bounced, reason):
+        if not turns or turns[-1].label[2:4] != (bounced, reason):
             turns.append(Told(RowLabel(1, place, bounced, reason, len(turns)), "prepared"))
         elif resend and turns[-1].state in ("refused", "doubt"):
             turns[-1].state = "prepared"
