@@ -21,6 +21,7 @@ from bansong.base.schema import ADDED_COLUMNS, ANSWER_COLUMNS, REASON_SEPARATOR,
 from bansong.engine.address.attach import attach
 from bansong.engine.address.batches import for_few
 from bansong.engine.address.gazetteer import Gazetteer
+from bansong.engine.address.lookups import FEW
 from bansong.engine.address.matcher import LEVELS
 from bansong.engine.overlays import CHOICE, CHOICE_COUNTS, AddressChoices, StatusOverlay, attach_history
 from bansong.engine.registry import Registry, without_registry
@@ -131,6 +132,13 @@ class LocalEngine:
         if choices is None or self.gazetteer is None or choices.is_empty():
             return None
         return AddressChoices.look_up(choices, self.gazetteer)
+
+    def warm_up(self) -> None:
+        """Read the whole gazetteer now: queries of few rows read only parts of it, and large ones once a thread."""
+        record = {"b_no": "1248100998", "name": "가", "address": "서울특별시 중구 세종대로 110", "zipcode": None}
+        frame = pl.LazyFrame([record] * (FEW + 1), schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
+        with self.running():
+            self.answer(frame).collect(engine="in-memory")
 
     def verify(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """Add the nine columns of the contract to each row.

@@ -181,6 +181,7 @@ class LocalEngineAdapter:
     def answer(self, records: Records, context: RunContext) -> Answers:
         def answer(rows: pl.LazyFrame) -> pl.LazyFrame:
             if self.local.gazetteer is not None and not 0 < records.count <= _ONE_BATCH:
+                self.local.warm_up()  # here, and not in each of polars' threads
                 rows = gather_rows(rows)
             if context.progress is not None:
                 rows = rows.with_columns(_row_ids_with_progress(context.progress, records.count))

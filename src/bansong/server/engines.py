@@ -21,9 +21,7 @@ import polars as pl
 
 from bansong.base import business_number
 from bansong.base.errors import BansongError
-from bansong.base.schema import RECORD_COLUMNS
 from bansong.engine.address.gazetteer import Gazetteer
-from bansong.engine.address.lookups import FEW
 from bansong.engine.local import ROW_PROBLEM, LocalEngine
 from bansong.engine.overlays import HISTORY_SCHEMA
 from bansong.engine.registry import Registry
@@ -312,7 +310,7 @@ class EnginePool:
         if any(looked):
             data = self._current_data()
             try:
-                self._warm(data)
+                ServedEngine(data, Scorecard.load(), self._settings, self._clock.today(), None).warm_up()
             except (BansongError, *DAMAGED) as error:
                 why = error if isinstance(error, BansongError) else type(error).__name__
                 _log.warning("the newer files cannot be used, those before go on serving: %s", why)
@@ -330,14 +328,6 @@ class EnginePool:
                 for paid, made in list(learned.engines.items()):
                     if made.data not in (self.data, _NOTHING):
                         del learned.engines[paid]
-
-    def _warm(self, data: ReferenceData) -> None:
-        """Read the whole gazetteer before a request needs it; small queries read only parts of it."""
-        record = {"b_no": "1248100998", "name": "가", "address": "서울특별시 중구 세종대로 110", "zipcode": None}
-        frame = pl.LazyFrame([record] * (FEW + 1), schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
-        engine = ServedEngine(data, Scorecard.load(), self._settings, self._clock.today(), None)
-        with engine.running():
-            engine.answer(frame).collect()
 
     def _find_loaded(self, key_id: str) -> _Learned | None:
         with self._lock:
