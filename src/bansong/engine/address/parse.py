@@ -17,6 +17,7 @@ from bansong.engine.address.words import (
     NO_LEGAL_DONG,
     PROVINCES,
     USUAL_ROAD,
+    WHOLE_ROAD,
     compact,
     normalise,
     plain_numbers,
@@ -375,9 +376,8 @@ def describes_by_other(address: pl.Expr) -> pl.Expr:
 def read_numbers(frame: pl.DataFrame) -> pl.DataFrame:
     """Return ``numbered`` and ``beside`` (Boolean) of each ``address``."""
     # only addresses that are not plain are parsed, as that is slow
-    read = frame.select(
-        numbered=pl.col("address").str.contains(USUAL_ROAD), beside=describes_by_other(pl.col("address"))
-    )
+    usual = pl.col("address").str.contains(USUAL_ROAD) | pl.col("address").str.contains(WHOLE_ROAD)
+    read = frame.select(numbered=usual, beside=describes_by_other(pl.col("address")))
     for look in (_PLAIN_NUMBER, _PARSED_NUMBER):
         left = (~read["numbered"]).fill_null(False)
         if left.any():

@@ -318,6 +318,13 @@ def read_usual_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 # a region, a road and its number, anywhere in an address: one look at most addresses
 USUAL_ROAD: Final = r"[시군구읍면] [가-힣]+(?:로|길)(?:[0-9]{1,4}번?길)? [0-9]{1,5}(?:-[0-9]{1,5})?(?:$|, | \()"
+_BRANCH: Final = "[0-9]{1,4}번?[가나다라마바사아자차카타파하안]?길"
+_UNITS: Final = "(?:,? (?:지하 ?|[A-Za-z])?[0-9]{1,4}[층동호]){0,3}"
+# an address with nothing but region, road, number, units and brackets
+WHOLE_ROAD: Final = (
+    f"^[가-힣 ]+[시군구읍면] [가-힣]+(?:(?:로|길)(?:{_BRANCH})?|{_BRANCH}|[0-9]{{1,4}}로) ?{_USUAL_NUMBER}{_UNITS}"
+    r"(?: \([가-힣0-9, ]+\))?$"
+)
 NO_LEGAL_DONG: Final = f"(?:{COMPLEXES}|{ANNEXES})제?[가나다라마바사]?동"  # a house of a complex, or one by its use
 _ANY_BRACKETS: Final = r"\([^()]*\)"
 # end of a road's name: 12길, 12번길, 69번서길, 12가길; without it one name and one number are left
