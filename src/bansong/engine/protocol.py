@@ -155,7 +155,7 @@ class Engine(Protocol):
         """Return alerts about a missing or old registry or gazetteer; ``planned``: no row is answered."""
 
 
-_ONE_BATCH: Final = 20_000  # rows; a query for gathering costs more than it saves below
+_ONE_BATCH: Final = 20_000  # rows; for fewer, a query for gathering costs more than it saves
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class LocalEngineAdapter:
 
     def answer(self, records: Records, context: RunContext) -> Answers:
         def answer(rows: pl.LazyFrame) -> pl.LazyFrame:
-            if self.local.gazetteer is not None and not 0 < records.count <= _ONE_BATCH:
+            if not 0 < records.count <= _ONE_BATCH:
                 self.local.warm_up()  # here, and not in each of polars' threads
                 rows = gather_rows(rows)
             if context.progress is not None:
