@@ -49,7 +49,7 @@ _BLANKS: Final = [
     *("없음", "해당없음", "해당 없음"),
 ]
 _FILLER: Final = r"^[\W_0]*$"  # address details without content: ``0``, ``**``, ``--``
-_GUARDS: Final = ("=", "＝", "'", "＇")
+_GUARDED: Final = r"^\s*[=＝'＇]"
 _FORMULA_GUARD: Final = r"""(?s)^[=＝]\s*["＂](.*)["＂]\s*$"""
 _APOSTROPHE: Final = r"(?s)^['＇]([^'＇A-Za-z][^'＇]*)$"  # not before a Latin letter: 'n Coffee is a name
 _MIN_UNSPACED_DETAIL: Final = 4  # characters of a detail that is found at the end of an address without a space
@@ -102,8 +102,7 @@ def role_cell(table: Table, role: str, choice: Choice) -> pl.Expr:
 
 
 def _without_guard(cell: pl.Expr) -> pl.Expr:
-    bare = cell.str.strip_chars_start()
-    guarded = pl.when(pl.any_horizontal(bare.str.starts_with(guard) for guard in _GUARDS)).then(bare)
+    guarded = pl.when(cell.str.contains(_GUARDED)).then(cell.str.strip_chars_start())
     quoted = guarded.str.extract(_FORMULA_GUARD).str.replace_all('""', '"', literal=True)
     return pl.coalesce(quoted, guarded.str.extract(_APOSTROPHE), cell)
 
