@@ -322,7 +322,8 @@ _ROAD_BRANCH: Final = "[0-9]{1,4}번?[가나다라마바사아자차카타파하
 _ROAD_UNITS: Final = "(?:,? (?:지하 ?|[A-Za-z])?[0-9]{1,4}[층동호]){0,3}"
 # an address with nothing but region, road, number, units and brackets
 WHOLE_ROAD: Final = (
-    f"^[가-힣 ]+[시군구읍면] [가-힣]+(?:(?:로|길)(?:{_ROAD_BRANCH})?|{_ROAD_BRANCH}|[0-9]{{1,4}}로) ?{_USUAL_NUMBER}{_ROAD_UNITS}"
+    f"^[가-힣 ]+[시군구읍면] [가-힣]+(?:(?:로|길)(?:{_ROAD_BRANCH})?|{_ROAD_BRANCH}|[0-9]{{1,4}}로)"
+    f" ?{_USUAL_NUMBER}{_ROAD_UNITS}"
     r"(?: \([가-힣0-9, ]+\))?$"
 )
 NO_LEGAL_DONG: Final = f"(?:{COMPLEXES}|{ANNEXES})제?[가나다라마바사]?동"  # a house of a complex, or one by its use
