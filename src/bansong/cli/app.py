@@ -66,7 +66,7 @@ class LocalizedContext(click.Context):
 
 
 class CommandsOnUse(Mapping[str, click.Command]):
-    """Commands by name, each made when it is asked for: a run needs one of them."""
+    """A mapping of commands by name. Each is made at its first use, as a run needs only one."""
 
     def __init__(self, names: Iterable[str], make: Callable[[str], click.Command]) -> None:
         self._names = tuple(names)
@@ -85,7 +85,7 @@ class CommandsOnUse(Mapping[str, click.Command]):
 
 
 class LocalizedGroup(click.Group):
-    """A command group in the language of ``--lang``, at any place of the command line."""
+    """A command group in the language of ``--lang``, which may stand anywhere on the command line."""
 
     def main(self, args: Sequence[str] | None = None, *names: Any, **extra: Any) -> Any:
         with language_of(sys.argv[1:] if args is None else args), command_line_reads():
@@ -95,7 +95,7 @@ class LocalizedGroup(click.Group):
 
 @contextmanager
 def command_line_reads() -> Iterator[None]:
-    """Name options of the command line in the messages of the block."""
+    """Let messages within the block name options as the command line spells them."""
     before = set_audience(COMMAND_LINE)
     try:
         yield
@@ -214,7 +214,7 @@ def _interrupt(main_thread: int) -> None:
 
 
 def _interrupt_though_blocked(main_thread: int) -> None:
-    """Raise SIGINT in this thread, the only one that accepts it, and wake the main thread."""
+    """Unblock and raise SIGINT in this thread, as all others block it, and wake the main thread."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.raise_signal(signal.SIGINT)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

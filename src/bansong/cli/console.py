@@ -164,7 +164,7 @@ def print_json(value: object, *, needed: bool = False) -> None:
 def print_rows(
     as_json: bool, value: Mapping[str, object], names: Sequence[str], rows: Iterable[Sequence[str]], none: str
 ) -> None:
-    """Print a table, or ``none`` without rows; in JSON, ``value``."""
+    """Print rows as a table, or the text ``none`` if there are none; with ``as_json``, print ``value``."""
     if as_json:
         print_json(value)
     elif cells := list(rows):
@@ -230,13 +230,13 @@ def progress_shown(mode: str, unit: str = "rows", doing: str = "verifying") -> I
 
 
 def open_closed_streams() -> None:
-    """Open the null device for streams closed by ``2>&-``; else a file would get their number."""
+    """Open the null device for streams closed by ``2>&-``; else the next file opened would get their descriptor."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
 
 
 def escape_what_stdout_lacks() -> None:
-    """Escape letters that stdout's encoding (CP949, CP1252) lacks, instead of failing."""
+    """Escape characters that stdout's encoding (CP949, CP1252) lacks, instead of failing."""
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")

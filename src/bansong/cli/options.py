@@ -66,7 +66,7 @@ class ColumnsType(_TypeBase):
 
 
 class ParsedType(_TypeBase):
-    """A parameter type whose declaration parses the text."""
+    """A parameter type that converts its text with the function ``parse``."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name
@@ -98,7 +98,7 @@ _ROLES: Final = (*RECORD_COLUMNS, *CONTEXT_COLUMNS)
 
 
 def options_of(kind: type, *parameters: str, roles: Iterable[str] = _ROLES) -> Decorator:
-    """Return a decorator with a class's options: all, or ``parameters``. ``roles``: those of ``--columns``."""
+    """Return a decorator that adds a class's options: all, or ``parameters``. ``--columns`` accepts ``roles``."""
     declared = [pair for spec in specs_of(kind) for pair in _options_of(spec, roles)]
     return add_all([option for name, option in declared if not parameters or name in parameters])
 
@@ -144,7 +144,7 @@ def add_all(options: Iterable[Decorator]) -> Decorator:
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, ``False`` for those turned off; refuse contradictions."""
+    """Return the options that were given, ``False`` for those turned off; refuse an option both on and off."""
     given = {name: value for name, value in options.items() if _is_given(name, value)}
     for name in [name for name, spec in _SPECS.items() if spec.flag and spec.off and given.pop(f"no_{name}", False)]:
         if name in given:
@@ -162,7 +162,7 @@ _SPECS: Final = {spec.parameter: spec for kind in OPTION_KINDS for spec in specs
 
 
 def chosen_status(options: dict[str, Any]) -> StatusOptions:
-    """Remove the options of fetching statuses from ``options`` and return them; without ``--status``, ask."""
+    """Take the status options out of ``options`` and return them; ``source`` is the tax authority by default."""
     given = {spec.name: options.pop(spec.parameter, None) for spec in specs_of(StatusOptions) if spec.flag}
     said = {name: value for name, value in given.items() if value is not None}
     return StatusOptions(**{"source": "nts"} | said)
@@ -206,7 +206,7 @@ _PLAIN: Final = re.compile(r"[\w#.,/:%+=@-]*", re.ASCII)  # needs no quotes in a
 
 
 class CommandLineAudience:
-    """Users of the command line: they read ``--no-labels`` for ``labels=False``."""
+    """Spells options in messages as on the command line: ``--no-labels`` for ``labels=False``."""
 
     sets_limits = True
 

@@ -1,4 +1,4 @@
-"""The commands `serve` and `notices …`; access to the server's file."""
+"""The commands `serve` and `notices …`; access to the server's database."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ key_argument = click.argument("key_id", metavar="KEY_ID")
 
 
 def change_file(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bool = False) -> T:
-    """Run a change on a server's file in one transaction. ``make``: create a missing file."""
+    """Call ``change`` on a server's database in one transaction; ``make`` creates a missing database."""
     from bansong.base.sqlite import transaction
     from bansong.server.store import SERVER_FILE, open_server_file
 
@@ -63,7 +63,7 @@ def require_living_key(db: Path, key_id: str) -> Key:
 
 
 def minute(time: object) -> str:
-    """Return an ISO 8601 time to the minute."""
+    """Return an ISO 8601 time as ``YYYY-MM-DD HH:MM``."""
     return str(time or "")[:16].replace("T", " ")
 
 

@@ -103,7 +103,7 @@ class BaseUrl:
         return is_loopback(self.host)
 
     def url(self, *segments: str) -> str:
-        """Return the URL of a path below the base. Segments are quoted, so none leads elsewhere."""
+        """Return the URL of a path below the base. Segments are percent-encoded, so that none changes the path."""
         return "/".join([self.origin, *map(_quote_segment, segments)])
 
     def __str__(self) -> str:
@@ -250,7 +250,7 @@ class AddressPolicy:
 
 
 def can_exist(host: str) -> bool:
-    """Whether a host is an address or a possible name. No name ends in a number or in ``.invalid``."""
+    """Whether a host is an address or a possible host name. No host name ends in a number or in ``.invalid``."""
     name = host.removesuffix(".")
     if _literal_address(name) is not None:
         return True

@@ -137,7 +137,7 @@ FileContent = bytes | bytearray | memoryview | os.PathLike[str] | BinaryFile
 
 @dataclass(frozen=True, slots=True)
 class UploadFile:
-    """A file to upload. ``media_type``: Content-Type of its multipart part (G28)."""
+    """A file to upload, with the Content-Type of its multipart part (G28)."""
 
     content: bytes = field(repr=False)
     name: str
@@ -145,7 +145,7 @@ class UploadFile:
 
 
 async def upload_file(content: FileContent, filename: str | None) -> UploadFile:
-    """Read a whole file (a path in a thread). The name's extension, else its first bytes, give the media type."""
+    """Read a whole file. Its media type follows from the extension of its name, else from its first bytes."""
     if filename is not None:
         text("filename", filename, Phrase("the file's name as a str"))
     if isinstance(content, str):

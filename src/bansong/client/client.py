@@ -91,7 +91,7 @@ _MAX_NOT_FOUND: Final = 10  # answers, for a job that was just created
 
 
 class JobWatch:
-    """Poll a job. Each :meth:`look` after the first one waits before it asks."""
+    """Poll a job. Each :meth:`look` but the first waits before it sends a request."""
 
     def __init__(self, client: Client, job: str | BatchCreated, timeout: float | None, poll: float) -> None:
         self._client = client
@@ -126,7 +126,7 @@ class JobWatch:
 
 
 async def fetch_results(client: Client, job: str | BatchCreated, total: int | None) -> Iterator[Result]:
-    """Fetch all results of a finished job at once: the interface has no pages."""
+    """Fetch all results of a finished job in one response, as the interface has no pages."""
     job_id = job_id_of(job)
     if total is None and isinstance(job, BatchCreated):
         total = job.total
@@ -158,7 +158,7 @@ def _iterate_results(job_id: str, status: BatchStatus, total: int) -> Iterator[R
 
 
 class ResultIterator(AsyncIterator[Result]):
-    """Iterate over a job's results, fetched by the first step. No generator: trio warns of unfinished ones."""
+    """Iterate over a job's results; the first step fetches them. A class, as trio warns of unfinished generators."""
 
     def __init__(self, client: Client, job: str | BatchCreated, total: int | None) -> None:
         self._client, self._job, self._total = client, job, total
@@ -296,7 +296,7 @@ class Client:
         return self._key.fingerprint(salt)
 
     def redact(self, raw: bytes) -> bytes:
-        """Return bytes of the service with the API key removed."""
+        """Return bytes received from the service, with the API key removed."""
         return self._key.redact(raw)
 
     async def verify(
@@ -339,7 +339,7 @@ class Client:
         max_retries: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> BatchCreated:
-        """Upload a file; each row of it is verified and paid for (INTERFACE §4.2).
+        """Upload a file; each of its rows is verified and paid for (INTERFACE §4.2).
 
         ``content``: the file's bytes, a ``pathlib.Path``, or a file open in binary mode; it is read whole before
         anything is sent. Its kind (CSV, xlsx, xls, JSON) follows ``filename``, the path's name, or its first bytes.

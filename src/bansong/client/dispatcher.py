@@ -46,7 +46,7 @@ class RateLimiter:
         self._grants = 0
 
     async def acquire(self) -> None:
-        """Wait for the next start. A cancelled wait uses none up."""
+        """Wait for the next start. A cancelled wait uses up no start."""
         if self.try_acquire():
             return
         async with self._turn:
@@ -152,7 +152,7 @@ class ConcurrencyLimiter:
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """The place of one request under way in a ``limiter``."""
+    """A place in a ``limiter``, held by one request until :meth:`release`."""
 
     limiter: ConcurrencyLimiter
     _generation: int
@@ -192,7 +192,7 @@ _HALT_REASONS: Final[dict[Action, HaltReason]] = {
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """The reason for sending no more. ``error`` is raised after the last reply; without one, the run pauses."""
+    """The reason why a run sends no more requests. The run raises ``error`` after the last reply, or else pauses."""
 
     why: HaltReason
     note: str
@@ -201,7 +201,7 @@ class Halt:
 
 @dataclass(slots=True)
 class DispatchCounts:
-    """Numbers of requests and of retries among them."""
+    """Counts of requests, and of retries among them."""
 
     requests: int = 0
     retries: int = 0
@@ -244,7 +244,7 @@ class OutgoingRequest(ABC, Generic[Reply]):
         """Record that the run stopped while the request may have been on its way."""
 
     async def complete(self) -> bool:
-        """Finish what the reply began; return whether the service has worked."""
+        """Finish the work that the reply began; return whether the reply counts as a success of the service."""
         return True
 
     def give_up(self, error: ServiceError, action: Action) -> None:
@@ -348,7 +348,7 @@ class Dispatcher:
         raise AssertionError("the waits end the attempts")
 
     async def wait_for_permit(self, slot: Slot | None = None) -> bool:
-        """Wait until a request may be sent; ``False`` if the run was cancelled. A paid one has a ``slot``."""
+        """Wait until a request may be sent; ``False`` if the run was cancelled. A paid request passes its ``slot``."""
         limiter = None if slot is None else slot.limiter
         granted = (limiter is None or not limiter.is_backing_off) and self.rate.try_acquire()
         if not granted:
@@ -386,7 +386,7 @@ class Dispatcher:
         self._failures = 0
 
     def record_failure(self, note: str, weight: int = FAILURE_WEIGHT) -> None:
-        """Count a failure (``weight``). :data:`MAX_FAILURES` in a row cancel the run."""
+        """Add ``weight`` to the sum of failures in a row, which cancels the run at :data:`MAX_FAILURES`."""
         self._failures += weight
         if self._failures >= MAX_FAILURES:
             self.cancel(Halt("failing", gettext("the service fails again and again ({note})", note=note)))

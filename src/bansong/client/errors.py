@@ -85,7 +85,7 @@ def status_error(
     is_free: bool = False,
     retry_after: float | None = None,
 ) -> ServiceError:
-    """Return the error for an HTTP status (G29). A 5xx is in doubt only after a ``complete`` request."""
+    """Return the error for an HTTP status (G29). A 5xx leaves a request in doubt only if all of it was sent."""
     detail = body_message(body)
     is_limit = status == HTTPStatus.TOO_MANY_REQUESTS and _names_limit(body)
     if is_limit or status in _STATUSES:

@@ -112,7 +112,7 @@ class UnreadableError(Exception):
 
 
 def parse_json(body: bytes, *, replacing: bool = False) -> object:
-    """Return a JSON body's value, ``NaN`` as null (G24). ``replacing``: U+FFFD for bytes that are not UTF-8 (G33)."""
+    """Parse a JSON body. ``NaN`` becomes null (G24) and, if ``replacing``, invalid UTF-8 becomes U+FFFD (G33)."""
     if not body.strip():
         raise UnreadableError(gettext("is empty"))
     if is_page(body):
@@ -289,12 +289,12 @@ def _digits_of(value: object) -> str | None:
 
 
 def fold_text(text: str | None) -> str:
-    """Return a text's letters and digits for comparison, without case, width and company forms."""
+    """Normalise a text for comparison: its words and numbers, without case, width and company forms."""
     return "\x1f".join(_tokens(text)) if text else ""
 
 
 def is_other(said: str, sent: str) -> bool:
-    """Whether the service's copy of a text cannot come from the text that was sent."""
+    """Whether a text that the service repeats cannot come from the text that was sent."""
     if said == sent:
         return False
     ours, theirs = _tokens(sent), _tokens(said)

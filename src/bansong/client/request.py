@@ -183,7 +183,7 @@ def _quote_filename(filename: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRequest(Generic[T]):
-    """A request to the service. ``body`` makes one per attempt; ``replacing``: replace odd bytes of a paid answer."""
+    """A request to the service. ``body`` is called at each attempt; ``replacing`` accepts invalid UTF-8 in answers."""
 
     method: str
     path: tuple[str, ...]
@@ -259,7 +259,7 @@ _GZIP_OR_ZLIB_WBITS: Final = 47
 def decompress(
     packed: bytes | bytearray, headers: Mapping[str, str], limit: int, *, over: bool
 ) -> tuple[bytes, bool, bool]:
-    """Return a body up to its limit (as it came if damaged; G27), whether there is more, whether it is damaged."""
+    """Return a body up to ``limit`` (as it came if damaged; G27), whether there is more, and whether it is damaged."""
     packed = bytes(packed)
     coding = headers.get("content-encoding", "").strip().lower()
     if coding not in _CODINGS or not packed.startswith(_MAGIC_BYTES):
@@ -286,7 +286,7 @@ _PROXY_SCHEMES: Final = ("http", "https")
 
 
 def environment_proxy(base: BaseUrl) -> str | None:
-    """Return the environment's proxy for a service, ``None`` on this machine; raise :class:`UsageError`."""
+    """Return the environment's proxy for a service, ``None`` if that is on this machine; raise :class:`UsageError`."""
     if base.is_loopback or proxy_bypass(base.host.strip("[]")):
         return None
     found = getproxies()
@@ -301,7 +301,7 @@ def environment_proxy(base: BaseUrl) -> str | None:
 
 
 def check_proxy(proxy: str | None) -> str | None:
-    """Return the URL of ``proxy=``; raise :class:`UsageError` without its password."""
+    """Check the URL of ``proxy=``; the :class:`UsageError` for a bad one does not show its password."""
     if proxy is None:
         return None
     fault = _proxy_fault(optional_text("proxy", proxy) or "")
@@ -364,7 +364,7 @@ class Timeouts:
 
 
 def tls_context(verify: Verify, base: BaseUrl) -> ssl.SSLContext | None:
-    """Return the TLS context for ``verify``, ``None`` for the default. Unchecked certificates need this machine."""
+    """Return the TLS context for ``verify``, ``None`` for the default. ``False`` is allowed on this machine only."""
     if verify is True:
         return None
     if verify is False:

@@ -73,7 +73,7 @@ Reasons = Annotated[tuple[str, ...], BeforeValidator(_reasons)]
 
 
 class Shape(BaseModel):
-    """A value of the service. Unknown fields are kept; ``raw`` is its JSON."""
+    """A value in a response of the service. Unknown fields are kept; ``raw`` is its JSON."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -107,7 +107,7 @@ class BatchCreated(Shape):
 
 
 class Result(Shape):
-    """One row of a batch job, with an ``answer`` or an ``error``; ``key`` is the service's name for the row."""
+    """The result of one row of a batch job: ``answer`` or ``error``. ``key`` identifies the row at the service."""
 
     key: int | str | None = None
     b_no: str | None = None
@@ -218,7 +218,7 @@ def read_acknowledged(value: object) -> Acknowledged:
 
 
 def build_shape(model: type[S], values: Mapping[str, Any], *, raw: object, **known: object) -> S:
-    """Return a model of an object's fields; ``known`` ones are read already. Raises :class:`UnreadableError`."""
+    """Return a model of ``values``, in which ``known`` fields replace others; raise :class:`UnreadableError`."""
     try:
         return model.model_validate({**values, **known, "raw": raw})
     except ValidationError as error:
@@ -322,14 +322,14 @@ _MAX_KEEP_SECONDS: Final = 366 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class Idempotency:
-    """The service's promise: a repeated request to ``endpoints`` is done once per key, for ``keep_seconds``."""
+    """The service's promise to do a request to ``endpoints`` once per idempotency key, for ``keep_seconds``."""
 
     endpoints: frozenset[str]
     keep_seconds: int
 
 
 class Account(Shape):
-    """The account's monthly quota (INTERFACE §2.7), as far as it was found. The third number follows from two.
+    """The account's monthly quota (INTERFACE §2.7), as far as the response has it. Two of its numbers give the third.
 
     ``idempotency``: the service's promise about repeated requests, if any.
     """

@@ -41,7 +41,7 @@ _random: Final = Random()  # noqa: S311 - it spreads waits, it keeps no secret
 
 
 def may_go_again(error: ServiceError, *, is_free: bool, was_sent: bool) -> bool:
-    """Whether a failed request may be repeated. ``was_sent``: all of its body was handed over."""
+    """Whether a failed request may be repeated; ``was_sent`` means that its whole body was handed to the network."""
     if is_long_wait(error.retry_after) or isinstance(error, CertificateError):
         return False
     if not is_free:
@@ -105,7 +105,7 @@ def is_redirect(error: ServiceError) -> bool:
 
 
 def is_overload(error: ServiceError) -> bool:
-    """Whether an error shows overload of the service: no answer in time, 502 to 504, or a short limit."""
+    """Whether an error shows overload of the service: no answer in time, 502 to 504, or a limit that soon passes."""
     if isinstance(error, DoubtError | UnavailableError):
         return error.status is None or error.status in _OVERLOAD
     if isinstance(error, LimitError):
@@ -127,7 +127,7 @@ def may_pass(error: ServiceError) -> bool:
 
 
 class RetryBudget:
-    """The retries left to a run, which spare a service in trouble.
+    """The retries left to a run, limited to protect an overloaded service.
 
     Each request earns ``share`` of a retry. A run begins with ``least``, and never has more than ``most``.
     """
@@ -150,6 +150,6 @@ class RetryBudget:
         return True
 
     def backoff(self, attempt: int, retry_after: float | None = None) -> float:
-        """Return the random seconds before retry ``attempt`` (from 1). Random ones keep retries apart."""
+        """Return the seconds before retry ``attempt`` (from 1), randomised so that retries do not coincide."""
         longest = min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** (min(attempt, 64) - 1))
         return max(self._random.uniform(0, longest), retry_after or 0.0)

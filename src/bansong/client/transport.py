@@ -62,7 +62,7 @@ class _StaleError(httpcore.ConnectError):
 
 
 class WatchedStream(httpcore.AsyncNetworkStream):
-    """A connection, plain or TLS. It refuses a request after surplus bytes."""
+    """A TCP or TLS stream that sends no request after surplus bytes, which would pass for its response."""
 
     def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
         self._stream = stream
@@ -76,11 +76,11 @@ class WatchedStream(httpcore.AsyncNetworkStream):
         self._head_bytes = self._received_bytes = 0
 
     def surplus(self, body_bytes: int) -> int | None:
-        """Return the number of bytes behind the response; ``None`` if its head was not seen."""
+        """Return how many bytes came after the response; ``None`` if its header was not seen."""
         return self._received_bytes - self._head_bytes - body_bytes if self._has_head else None
 
     async def look(self) -> bytes | None:
-        """Return bytes that have arrived: ``None`` if there are none yet, ``b""`` after the end."""
+        """Return bytes that have arrived unread: ``None`` if there are none yet, ``b""`` if the connection ended."""
         if self._ahead is None and self._is_closed:
             return b""
         if self._ahead is None and self._stream.get_extra_info("is_readable"):
@@ -127,7 +127,7 @@ class WatchedStream(httpcore.AsyncNetworkStream):
 
 
 class Network(httpcore.AnyIOBackend):
-    """Open the connection of a line, and show bytes that arrived before they are read."""
+    """The network of one :class:`_Line`: opens its connection, and shows bytes before they are read."""
 
     stream: WatchedStream | None = None
 
@@ -136,11 +136,11 @@ class Network(httpcore.AnyIOBackend):
         return self.stream
 
     async def look(self) -> bytes | None:
-        """Return bytes that have arrived: ``None`` if there are none (yet), ``b""`` after the end."""
+        """See :meth:`WatchedStream.look`; ``None`` also before the connection is open."""
         return None if self.stream is None else await self.stream.look()
 
     def surplus(self, length: str) -> int | None:
-        """Return the number of bytes behind a response with a body of ``length``; ``None`` if unknown."""
+        """Return how many bytes came after a response with a body of ``length`` bytes; ``None`` if unknown."""
         return self.stream.surplus(int(length)) if self.stream is not None and length.isdecimal() else None
 
 
@@ -176,7 +176,7 @@ _NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeou
 
 @dataclass(frozen=True, slots=True)
 class ServiceResponse:
-    """A complete response with a 2xx status (G25). ``headers``: in lower case. ``asked``: method and URL."""
+    """A complete response with a 2xx status (G25). Header names are in lower case; ``asked`` is method and URL."""
 
     asked: str
     status: int
@@ -201,7 +201,7 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """Sentences for requests without an answer. ``subject``: named in place of method and URL."""
+    """Texts for errors of requests without an answer; ``subject`` replaces method and URL in them."""
 
     subject: str | None = None
     unreachable: str = gettext_noop("nothing was paid: check the base URL and the network, and try again")
@@ -213,7 +213,7 @@ class Wording:
 
 
 class Transport:
-    """Send requests to one service with one key: over connections, to an ASGI ``app``, or by ``http``."""
+    """Send requests to one service with one API key: over own connections, to an ASGI ``app``, or through ``http``."""
 
     def __init__(
         self,
@@ -267,7 +267,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
     ) -> ServiceResponse:
-        """Send one request; read at most ``limit`` bytes of the response. Errors of the body's steps are raised."""
+        """Send one request; read at most ``limit`` bytes of the response. Errors of the body's steps pass through."""
         attempt = _Attempt(
             asked=self._wording.subject or f"{method} {url}",
             request=self._request(method, f"{url}?{urlencode(params)}" if params else url, body, limit, headers or {}),

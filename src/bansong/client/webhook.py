@@ -107,7 +107,7 @@ AddressCheck = Callable[[str], None]  # raises for a forbidden address
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one attempt: an error, or ``None`` if it was acknowledged. ``retry_after``: seconds."""
+    """The result of one attempt. ``error`` is ``None`` if it was acknowledged; ``retry_after`` is in seconds."""
 
     error: str | None
     retry_after: float | None = None
@@ -207,7 +207,7 @@ def new_secret() -> str:
 
 
 def signature_headers(secret: str, event: str, delivery: str, body: bytes, now: float) -> dict[str, str]:
-    """Return the headers that sign a delivery. ``now``: seconds since 1970."""
+    """Return the headers that sign a delivery at the time ``now`` (seconds since 1970)."""
     at = str(int(now))
     return {
         ID_HEADER: delivery,

@@ -56,7 +56,7 @@ _DATED_NAME: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def copy_file(source: Path, target: Path, mode: int) -> tuple[Alert, ...]:
-    """Copy a file atomically. Copies that somebody has edited are kept; return alerts about them."""
+    """Copy a file atomically. Keep a backup of an existing copy that somebody has edited; return alerts about it."""
     make_folder(target.parent)
     with ExitStack() as backups, publish_file(target) as temporary, fetch_file(source) as data:
         shutil.copyfile(data.path, temporary)
@@ -67,7 +67,7 @@ def copy_file(source: Path, target: Path, mode: int) -> tuple[Alert, ...]:
 
 
 def set_mode(path: Path, mode: int) -> None:
-    """Set the mode of an output; raise :class:`OutputError`. An object's access is its bucket's."""
+    """Set the mode of a local output; raise :class:`OutputError`. Objects have the access of their bucket."""
     if is_remote(path):
         return
     try:
@@ -78,7 +78,7 @@ def set_mode(path: Path, mode: int) -> None:
 
 
 def remove_old_outputs(outputs: Iterable[Path], before: date) -> list[Path]:
-    """Remove outputs whose names have a day before ``before``; return the removed ones."""
+    """Remove local outputs with a date in the name, if that and their mtime are before ``before``; return them."""
     gone: list[Path] = []
     for path in outputs:
         days = [day for day in map(_day_of, _DATED_NAME.findall(path.name)) if day is not None]
@@ -103,7 +103,7 @@ def _day_of(text: str) -> date | None:
 
 
 def about_file(path: Path) -> str:
-    """Return size and time of change of a file, or the version of an object; empty if it is missing."""
+    """Return size and mtime of a file, or the version of an object, as text; empty if it is missing."""
     if isinstance(path, RemotePath):
         version = look_at_object(path)
         return (version and version.label) or ""
@@ -143,7 +143,7 @@ _DAY: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class JobInput:
-    """One file of a job, with its output. ``listed``: it was found in a folder or by a pattern."""
+    """One input file of a job, with its output; ``listed`` if it was found in a folder or by a pattern."""
 
     path: Path
     part: InputPart
@@ -155,7 +155,7 @@ class JobInput:
 def find_inputs(
     job: JobFile, folder: Path, names: OutputNames, written: Collection[str], changes: Path | None = None
 ) -> tuple[list[JobInput], dict[str, str]]:
-    """Return a job's files in the order of its job file, and a sentence for each missing one.
+    """Return a job's input files in the order of its job file, and a sentence about each missing one.
 
     ``written``: outputs of the job, which are no inputs. ``changes``: the file of changes that this run will write.
     """
@@ -189,7 +189,7 @@ def find_inputs(
 
 
 def find_predecessors(paths: set[str], known: Mapping[str, object]) -> dict[str, str]:
-    """Return for each new path the known path of the same series: the newest with other digits."""
+    """Return for each new path its known predecessor: the newest path that differs only in digits, such as a date."""
     found: dict[str, str] = {}
     for path in paths - known.keys():
         series = [one for one in known if _DIGITS.sub("0", one) == _DIGITS.sub("0", path)]
@@ -251,7 +251,7 @@ def content_of(path: Path) -> str:
 
 
 def fingerprint(job: JobFile, one: JobInput, folder: Path, content: str) -> str:
-    """Return a hash of all that an input's answers depend on. Reference files count by size and time of change."""
+    """Return a hash of all that an input's answers depend on. Reference files count by size and mtime."""
     digest = hashlib.sha256(content.encode())
     parts = (one.part, job.engine, job.status, job.reference, job.output, job.changes.key, job.lang, __version__)
     digest.update(msgspec.json.encode((*parts, is_asking(job, folder))))
@@ -286,7 +286,7 @@ def enrich_input(
     progress: Progress | None,
     cancel: CancelToken,
 ) -> Report | FilesReport:
-    """Enrich one input with the options of its job file. ``budget``: lookups left to the run."""
+    """Enrich one input with the options of its job file, buying at most ``budget`` lookups."""
     local = LocalOptions(**options_in(job.reference, LocalOptions, folder), lang=job.lang, today=day)
     engine = EngineRequest(job.engine.name, _service_keywords(job, folder, budget), local)
     known = read_history(**options_in(job.reference, RunOptions, folder))
@@ -312,7 +312,7 @@ def enrich_input(
 
 
 def is_stray_input(one: JobInput, folder: Path, error: BansongError) -> bool:
-    """Return whether an input failed because it holds no table, and only its folder or pattern was named."""
+    """Return whether an input that was found in a folder or by a pattern failed because it holds no table."""
     return one.listed and is_stray(one.path, error, ReadOptions(**options_in(one.part, ReadOptions, folder)))
 
 

@@ -121,7 +121,7 @@ class InputOutcome:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about the answers, with remedies in words of the job file. Alerts stay alerts."""
+        """Warnings about the answers, with remedies that name fields of the job file. Alerts stay alerts."""
         with use_audience(JobFileAudience(current_audience())):
             said = (*self.kept, *(self.report.warnings if self.report else ()))
             return tuple(Alert(str(one)) if isinstance(one, Alert) else str(one) for one in said)
@@ -173,7 +173,7 @@ class InputOutcome:
         return counts.get("failed", 0) + counts.get("in_doubt", 0)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values. Warnings are left out, since they may quote values of rows."""
+        """Return values for JSON. Warnings are left out, since they may quote values of rows."""
         names = ("path", "what", "output", "rows", "paid", "exit_code", "error", "unasked", "lost")
         return {name: getattr(self, name) for name in names} | {"row_status": self.report.counts if self.report else {}}
 

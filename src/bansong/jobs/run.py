@@ -384,7 +384,7 @@ class _Run:
             sweep_unfinished(folder)
 
     def _remove_old_outputs(self) -> None:
-        """Remove old outputs that no input can have again; forget names that were never written."""
+        """Remove old outputs that no input can write again; forget noted paths that were never written."""
         unwritten = [path for path, about in self._about_new.items() if about_file(path) == about]
         self._store.forget_outputs(unwritten)
         days = self._job.run.keep_outputs_days
@@ -433,7 +433,7 @@ class _Run:
         self._store.commit_run(run, snapshot, changed, self._known, self._job.run.keep_runs, due)
 
     def _send_messages(self) -> list[str]:
-        """Deliver messages to the channels that lack them. A failing channel waits for the next run, in order."""
+        """Deliver messages, in order, to the channels that lack them. A failing channel waits for the next run."""
         waiting = [run for run in self._store.runs() if run.waits]
         taken = {run.id: set(run.taken) for run in waiting}
         for run in waiting:

@@ -192,7 +192,7 @@ class RunStore:
         return {path: KnownInput(*rest) for path, *rest in rows}
 
     def outputs(self) -> set[str]:
-        """Return all paths that this job ever wrote. They are no inputs."""
+        """Return all paths that this job ever wrote, as they must not become inputs."""
         return {path for (path,) in self._select("SELECT path FROM outputs")}
 
     def job_file(self) -> Path | None:
@@ -216,7 +216,7 @@ class RunStore:
         return [_run(row) for row in self._select(f"SELECT {_RUN} FROM runs ORDER BY number")]  # noqa: S608 - a constant
 
     def changes_between(self, after: str | None, until: str) -> list[pl.DataFrame]:
-        """Return the changes of each run after one (``None``: all from the first) up to another."""
+        """Return the changes of each run after the run ``after`` (``None``: of all runs) up to the run ``until``."""
         rows = self._select(
             "SELECT changes FROM runs WHERE changes IS NOT NULL"
             " AND number > coalesce((SELECT number FROM runs WHERE id = ?), 0)"
@@ -235,7 +235,7 @@ class RunStore:
         keep: int,
         changes_due: Path | None = None,
     ) -> None:
-        """Record a run in one transaction. Forget inputs that ``snapshot`` lacks, and all but ``keep`` runs."""
+        """Record a run in a transaction; forget inputs not in ``snapshot``, and settled runs but the last ``keep``."""
         with self._transaction():
             self._db.execute(
                 "INSERT INTO runs"
@@ -477,12 +477,12 @@ def refuse_shared_name(path: Path, name: str, other: Path | None) -> None:
 
 
 def locate(folder: Path, name: str | None) -> Path | None:
-    """Return a path of the job file, from the job's folder."""
+    """Resolve a path of the job file against the job's folder."""
     return None if name is None else folder / as_path(name).expanduser()
 
 
 def options_in(part: msgspec.Struct, kind: type, folder: Path) -> dict[str, Any]:
-    """Return the options of a class that a table of the job file gives, as keywords."""
+    """Return the fields of a job file's table as keywords of the options class ``kind``."""
     given: dict[str, Any] = {}
     for spec in specs_of(kind):
         if spec.key:

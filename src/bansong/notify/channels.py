@@ -38,7 +38,7 @@ _COMMAND_TIMEOUT_S: Final = 60.0
 
 
 class Message(Protocol):
-    """A message: JSON ``payload``, ``text`` for people. The ``id`` stays, so that receivers recognise repeats."""
+    """A message, as JSON ``payload`` and as ``text`` for people. Its ``id`` is the same at each attempt."""
 
     @property
     def id(self) -> str: ...
@@ -51,7 +51,7 @@ class Message(Protocol):
 
 
 class Channel(Protocol):
-    """A receiver of messages. ``batch``: messages per attempt; ``receiver``: its name if errors do not name it."""
+    """A receiver of at most ``batch`` messages per attempt. ``receiver`` is its name if its errors do not have it."""
 
     @property
     def name(self) -> str: ...
@@ -79,7 +79,7 @@ class FileChannel:
 
 @dataclass(frozen=True, slots=True)
 class WebhookChannel:
-    """POST each payload to a URL, signed if there is a ``secret``. ``now``: seconds since 1970."""
+    """POST each payload to a URL, signed if there is a ``secret``. ``now`` returns seconds since 1970."""
 
     url: WebhookUrl
     sender: WebhookSender = field(repr=False)
@@ -156,7 +156,7 @@ class UnusableChannel:
 
 
 class ChannelKind(NamedTuple):
-    """A kind of channel in job files: ``field`` of the table [notify], its ``type``; ``open`` gets table and folder."""
+    """A kind of channel in job files, with its ``field`` in [notify]. ``open`` gets that table and the job's folder."""
 
     name: str
     field: str

@@ -1,4 +1,4 @@
-"""The queue of notifications, kept until acknowledged. A function's ``db`` is the caller's transaction."""
+"""The queue of notifications, kept until acknowledged. The functions work in the transaction of their caller."""
 
 # ruff: noqa: S608 - statements are put together from constants of this module; values are always bound
 
@@ -65,7 +65,7 @@ def add_notifications(db: sqlite3.Connection, closures: pl.DataFrame, now: float
 
 
 class SummaryWindow(NamedTuple):
-    """When to extend a summary (begun after ``since``), and when to send a new one (``until``)."""
+    """Summaries begun after ``since`` are extended; a new one is sent at ``until`` (both in seconds since 1970)."""
 
     since: float
     until: float
@@ -91,7 +91,7 @@ def add_summaries(
 def add_unasked(
     db: sqlite3.Connection, owner: str, numbers: int, days: int, now: float, channels: Sequence[str]
 ) -> None:
-    """Queue a notification: for ``days`` days in a row, statuses of ``numbers`` numbers could not be asked."""
+    """Queue a notification that statuses of ``numbers`` businesses could not be fetched for ``days`` days in a row."""
     _insert_notifications(db, [(owner, {"numbers": numbers, "days": days})], UNASKED, now, channels, due=now)
 
 
@@ -140,7 +140,7 @@ def as_json(value: object) -> str:
 
 
 def due_channels(db: sqlite3.Connection, now: float) -> list[tuple[str, str]]:
-    """Return owner and channel of all due deliveries."""
+    """Return the distinct pairs of owner and channel that have due deliveries."""
     rows = db.execute("SELECT DISTINCT owner, channel FROM deliveries WHERE delivered IS NULL AND due <= ?", (now,))
     return rows.fetchall()
 
@@ -151,7 +151,7 @@ def next_due(db: sqlite3.Connection, after: float) -> float | None:
 
 
 def bring_forward(db: sqlite3.Connection, until: float) -> None:
-    """Deliver nothing later than ``until``. Later times come from a wrong clock."""
+    """Set delivery times after ``until`` to ``until``, as they come from a wrong clock."""
     db.execute("UPDATE deliveries SET due = ? WHERE delivered IS NULL AND due > ?", (until, until))
 
 
@@ -179,7 +179,7 @@ def mark_delivered(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str]]
 
 
 def mark_failed(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str, str, float | None]]) -> None:
-    """Record failures: (number, channel, error, time of the next attempt or ``None`` to give up)."""
+    """Record failed deliveries: number, channel, error, and time of the next attempt, or ``None`` to give up."""
     db.executemany(
         "UPDATE deliveries SET due = ?, error = ?, attempts = attempts + 1"
         " WHERE notice = ? AND channel = ? AND delivered IS NULL",
@@ -271,7 +271,7 @@ class Backoff:
         return self.longest * 1.5
 
     def next_due(self, attempts: int, begun: float, now: float, retry_after: float | None = None) -> float | None:
-        """Return the time of the next attempt; ``None`` if given up. ``retry_after`` counts up to ``longest``."""
+        """Return when to try again, respecting ``retry_after`` seconds up to ``longest``; ``None`` to give up."""
         if attempts >= self.attempts:
             return None
         pause = min(self.longest, self.first * 2.0 ** min(attempts - 1, 60)) * (0.5 + self.random())

@@ -1,1 +1,1 @@
-"""The service of one's own, over HTTP. Needs the extra `server`."""
+"""The self-hosted HTTP service, with the interface of the hosted one. Needs the extra `server`."""

@@ -48,7 +48,7 @@ _STABLE_AFTER_S: Final = 600.0  # a task that ran for so long begins again with 
 def create_app(
     settings: Settings, clock: Clock | None = None, *, status_sources: Sequence[StatusSource] = ()
 ) -> Starlette:
-    """Return the ASGI app; its lifespan opens the database. ``status_sources`` come before the registry."""
+    """Return the ASGI app, whose lifespan opens the database. ``status_sources`` take precedence over the registry."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -136,7 +136,7 @@ _NO_STORE: Final = (b"cache-control", b"no-store")  # no cache may keep answers 
 
 
 class _AuthMiddleware:
-    """Authenticate requests, turn errors into refusals, and log. ``proxies``: trusted proxies."""
+    """ASGI middleware that authenticates requests, turns exceptions into error responses, and logs all requests."""
 
     def __init__(self, app: ASGIApp, public: Collection[str], proxies: Sequence[str]) -> None:
         self._app = app
@@ -281,7 +281,7 @@ def url_of(listener: socket.socket) -> str:
 
 
 class _UvicornServer(uvicorn.Server):
-    """A uvicorn server that calls ``on_start`` after its start, and raises the error of a failed one."""
+    """A uvicorn server that calls ``on_start`` after its start, or raises the error that prevented the start."""
 
     def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
         super().__init__(config)
@@ -316,7 +316,7 @@ def server_for(
     *,
     status_sources: Sequence[StatusSource] = (),
 ) -> _UvicornServer:
-    """Return a uvicorn server for these settings, and raise the process's limit of open files."""
+    """Return a uvicorn server for these settings. Increases the process's limit of open files."""
     _raise_file_limit()
     app = create_app(settings, clock, status_sources=status_sources)
     metrics: ServerMetrics = app.state.metrics

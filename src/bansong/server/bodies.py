@@ -1,4 +1,4 @@
-"""Read request bodies, bounded in size and time: by python-multipart, as Starlette's form parser has no bounds."""
+"""Read request bodies within limits of size and time. Starlette's form parser has none, so python-multipart is used."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def refuse_two_lengths(scope: Scope) -> None:
-    """Refuse two lengths in a request: a proxy may obey the other one, and see a second request in the rest."""
+    """Refuse Content-Length together with Transfer-Encoding, which allows request smuggling through a proxy."""
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
         message = gettext("the request has Content-Length and Transfer-Encoding; send one of the two")
         raise Refusal(400, "bad_http", message, headers={"Connection": "close"})
@@ -121,7 +121,7 @@ LINGER_SECONDS: Final = 10.0
 
 
 class IncomingBody:
-    """The body of a request; it can be drained after an early answer."""
+    """The ASGI ``receive`` of a request, which can drain the body after an early response."""
 
     def __init__(self, receive: Receive, scope: Scope) -> None:
         self._receive = receive
@@ -136,7 +136,7 @@ class IncomingBody:
         return message
 
     async def answer(self, response: Response, scope: Scope, send: Send) -> None:
-        """Send a response, and read the body for ten more seconds: most clients read only after sending."""
+        """Send a response, then drain the body for up to ten seconds, as most clients read only after sending."""
 
         async def send_and_drain(message: Message) -> None:
             if message["type"] != "http.response.body" or not self._more:
@@ -246,7 +246,7 @@ def refusing_full_disk() -> Iterator[None]:
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Return whether an error, or its cause, is a full disk. Errors of polars say so only in their text."""
+    """Return whether an error, or one of its causes, means a full disk. Polars errors show it only in their text."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             return True
@@ -403,7 +403,7 @@ class _UploadParser:
 
 
 def display_name(name: str) -> str:
-    """Return a client's file name for messages: no folders, printable letters, at most 150 of them."""
+    """Return a client's file name for messages: without folders, only printable characters, at most 150."""
     last = name.replace("\\", "/").rpartition("/")[2]
     return "".join(letter for letter in last if letter.isprintable())[-_MAX_NAME_LENGTH:] or gettext("the file")
 

@@ -1,4 +1,4 @@
-"""Local engines, one per key, replaced only when their data changes. So what derives from them may be cached."""
+"""Keep local engines by API key, and replace an engine only when its data or the date has changed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ FileStamp = tuple[int, ...]  # device, inode, size and modification time (ns): c
 
 
 def _stamp_of(file: Path | int) -> FileStamp | None:
-    """Return the stamp of a file, or ``None`` if it cannot be read."""
     try:
         found = os.fstat(file) if isinstance(file, int) else file.stat()
     except OSError:
@@ -81,7 +80,7 @@ class _ReferenceFile(Generic[T]):
         return self._refused != ()
 
     def look(self) -> bool:
-        """Open the file again if it was replaced; return whether the newer one is used."""
+        """Reopen the file if it was replaced; return whether the new one is used now."""
         stamp = _stamp_of(self._path)
         if stamp == self.held.stamp:
             self._refused = ()
@@ -115,7 +114,7 @@ class _ReferenceFile(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReferenceData:
-    """The registry and the gazetteer that serve at present."""
+    """The registry and the gazetteer in use."""
 
     registry: Registry | None
     gazetteer: Gazetteer | None
@@ -123,7 +122,7 @@ class ReferenceData:
 
 
 class StatusSource(Protocol):
-    """Where the statuses of an answer come from."""
+    """A source of business statuses for answers."""
 
     @property
     def live(self) -> bool:
@@ -138,11 +137,11 @@ class FetchingSource(StatusSource, Protocol):
     """A source that fetches missing statuses before it answers."""
 
     async def fetch(self, numbers: pl.Series, max_age: float | None = None) -> None:
-        """Fetch statuses older than ``max_age`` days for ``numbers`` (UInt64, unique); raise nothing."""
+        """Fetch statuses of ``numbers`` (UInt64, unique) that are missing or over ``max_age`` days old; never raise."""
 
 
 async def fetch_statuses_of(source: StatusSource, rows: pl.LazyFrame, max_age: float | None = None) -> None:
-    """Let a source fetch the statuses of rows that it does not have yet (``max_age`` in days)."""
+    """Fetch the rows' statuses that are missing or over ``max_age`` days old, if the source can fetch."""
     if isinstance(source, FetchingSource):
         await source.fetch(await anyio.to_thread.run_sync(numbers_of, rows), max_age)
 
@@ -164,7 +163,7 @@ def _keys_of(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 class RegistrySnapshot:
-    """Statuses of the registry alone."""
+    """A status source that uses the registry only."""
 
     live = False
 
@@ -173,7 +172,7 @@ class RegistrySnapshot:
 
 
 def choose_source(sources: Sequence[StatusSource], *, offline: bool) -> StatusSource:
-    """Return the best source; ``offline`` leaves out live ones."""
+    """Return the first source; with ``offline``, the first that does not use the network."""
     return next(source for source in sources if not (offline and source.live))
 
 
@@ -182,14 +181,14 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyLetters:
-    """A key's earlier letters, sorted by ``b_no``."""
+    """An API key's letter history (:data:`HISTORY_SCHEMA`), sorted by ``b_no``."""
 
     frame: pl.DataFrame
     # key for caches, which must not keep the letters in memory
     number: int = field(init=False, default_factory=lambda: next(_numbers))
 
     def mentions(self, number: int) -> bool:
-        """Return whether any letter went to this business."""
+        """Return whether the history has a letter to this business."""
         numbers = self.frame["b_no"]
         place = bisect_left(numbers, number)  # for one number, thirty times as fast as `search_sorted`
         return place < numbers.len() and numbers[place] == number
@@ -208,7 +207,7 @@ _MAX_LETTERS: Final = 5_000_000  # in all loaded histories; beyond that the leas
 
 
 class ServedEngine(LocalEngine):
-    """The local engine of one key, with its scorecard and letters."""
+    """The local engine of one API key, with the key's scorecard and letter history."""
 
     def __init__(
         self, data: ReferenceData, card: Scorecard, settings: Settings, today: date, letters: KeyLetters | None
@@ -244,7 +243,7 @@ class _Learned:
 
 
 class EnginePool:
-    """Hand out engines by key. Thread-safe."""
+    """The current engines of all API keys. Thread-safe."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
@@ -281,7 +280,7 @@ class EnginePool:
         return key_id in self._learned
 
     def engine(self, key_id: str, *, paid: bool = True) -> LocalEngine:
-        """Return the key's current engine. The first call reads files: an event loop uses :meth:`open_engine`."""
+        """Return the key's current engine. The first call reads files; in an event loop, use :meth:`open_engine`."""
         learned = self._find_loaded(key_id) or self._keep(key_id, self._load(key_id))
         today, data = self._clock.today(), self.data if paid else _NOTHING
         with self._lock:
@@ -322,7 +321,7 @@ class EnginePool:
                 self._refresh(key_id)
 
     def _drop_replaced_engines(self) -> None:
-        """Drop engines of replaced files; idle keys would keep them open."""
+        """Drop engines that use replaced files, as idle keys would keep these files open."""
         with self._lock:
             for learned in self._learned.values():
                 for paid, made in list(learned.engines.items()):
@@ -372,7 +371,7 @@ class EnginePool:
         return _Learned(card, history, stamps)
 
     def _history(self, key_id: str) -> pl.DataFrame | None:
-        """Read a key's letters; retry if files vanish because the label store is being written."""
+        """Read a key's letter history; retry if the label store is rewritten meanwhile."""
         for again in range(_READ_RETRIES, -1, -1):
             stamps = self._stamps(key_id)
             try:
@@ -384,7 +383,7 @@ class EnginePool:
         raise AssertionError("the last time it returns or raises")
 
     def _stamps(self, key_id: str) -> tuple[FileStamp | None, ...]:
-        """Return the stamps of a key's scorecards and label store; writing replaces both."""
+        """Return the file stamps of a key's scorecard store and label store, which change at each write."""
         return _stamp_of(self.store(key_id).path), _stamp_of(self.folder(key_id) / "labels")
 
 

@@ -1,4 +1,4 @@
-"""Erase businesses, accounts and old data. Rows of jobs become empty but stay: row ids and charges remain right."""
+"""Erase businesses, accounts and old data. Job rows are emptied, not deleted, which keeps row ids and charges right."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _EMPTY: Final = {"error": pl.lit(ERASED), "row_status": pl.lit("invalid"), "reas
 
 @contextmanager
 def open_stopped_server(path: Path) -> Iterator[ServerErasure]:
-    """Hold a server's file while no server runs on it."""
+    """Lock and open a server's database for erasure, while no server runs on it."""
     with hold_server_file(path) as db:
         yield ServerErasure(path, db)
 
 
 class ServerErasure:
-    """Count and erase all that a stopped server holds about businesses."""
+    """Count and erase all that a stopped server has stored about business numbers."""
 
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
         self.path = path
@@ -177,7 +177,7 @@ def account_holdings(db: sqlite3.Connection, files: Path, key_id: str) -> dict[s
 
 
 def _list_mailings(files: Path, key_id: str, job_ids: Iterable[str]) -> list[Path]:
-    """List a key's label files, including those of a former pool."""
+    """List a key's label files, also those in the folder that keys shared (a pool) in an earlier release."""
     jobs = set(job_ids)
     stored = [path for folder in list_folder(learning_folder(files)) for path in list_folder(folder / "labels")]
     return [
@@ -188,7 +188,7 @@ def _list_mailings(files: Path, key_id: str, job_ids: Iterable[str]) -> list[Pat
 
 
 def erase_rows(db: sqlite3.Connection, key_id: str, now: float) -> None:
-    """Delete a key's rows. The row of the key itself stays, without personal data."""
+    """Delete a key's rows in the tables of :data:`OWNED`; its row in ``keys`` stays, without personal data."""
     for table, column in OWNED.items():
         db.execute(f"DELETE FROM {table} WHERE {column} = ?", (key_id,))  # noqa: S608 - names of this module
     db.execute(f"{_BLANK} WHERE id = ?", (key_id,))
@@ -212,7 +212,7 @@ def remove_files(files: Path, key_id: str, job_ids: Iterable[str]) -> None:
 
 
 def erase_account(path: Path, key_id: str, now: float) -> dict[str, int]:
-    """Erase an account while no server uses the file; return the counts of its data. It can be repeated."""
+    """Erase an account while no server uses the database; return the counts of its data. A repetition is harmless."""
     files = Settings(db=path).files
     with hold_server_file(path) as db, SERVER_FILE.errors(path):
         key_table.require_key(db, key_id, path)

@@ -46,7 +46,7 @@ _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 class Context:
-    """The parts of a running server; ``stack`` closes them."""
+    """The components of a running server; ``stack`` closes them."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ async def record_label(request: Request) -> Response:
 
 
 async def add_watch(request: Request) -> Response:
-    """Watch a business (INTERFACE §4.5). An immediate first check would be a lookup without quota, so it waits."""
+    """Watch a business (INTERFACE §4.5). An immediate first check would be a free lookup, so it is delayed."""
     context = _context_of(request)
     wanted, key = await read_json(request, payloads.WatchRequest), await renew_key(request)
     plan, clock = context.keys.plan(key), context.clock
@@ -232,7 +232,7 @@ async def list_watches(request: Request) -> Response:
 
 
 async def remove_watch(request: Request) -> Response:
-    """Remove a watch and its history. It counts as a change, but is never refused."""
+    """Remove a watch and its history. This uses one of the month's changes, but is never refused for want of one."""
     context, key, watch_id = _context_of(request), key_of(request), request.path_params["watch_id"]
     month = context.clock.month()
 
@@ -330,7 +330,7 @@ async def list_jobs(request: Request) -> Response:
 
 
 async def delete_job(request: Request) -> Response:
-    """Learn a job's outcomes and delete it, or cancel it (202: its files go after the current slice)."""
+    """Learn from a job's outcomes and delete it. A running job ends after its current slice of rows (202)."""
     context, key, job_id = _context_of(request), key_of(request), request.path_params["job_id"]
     if await context.store.read(lambda db: job_table.has_unlearned(db, key.id, job_id)):
         await context.learner.record()

@@ -55,7 +55,7 @@ def results_path(files: Path, job_id: str) -> Path:
 
 
 def remove_unfinished(files: Path, job_id: str) -> None:
-    """Delete an unfinished attempt's files from a job's folder. The records stay."""
+    """Delete all files in a job's folder but its records, after an unfinished attempt."""
     kept = records_path(files, job_id)
     for left in [path for path in kept.parent.iterdir() if path != kept]:
         if left.is_dir():
@@ -133,7 +133,7 @@ def answer_slice(source: StatusSource, engine: LocalEngine, records: Path, first
 
 
 def _shorten_number(text: pl.Expr) -> pl.Expr:
-    """Cut a text that is too long for a number, and append its length. Texts cut before stay."""
+    """Cut texts of more than :data:`SHOWN_NUMBER` characters and append their length; leave texts cut before."""
     length = text.str.len_chars()
     cut = pl.format("{}… (cut: {} characters)", text.str.head(SHOWN_NUMBER), length)
     is_long = (length > SHOWN_NUMBER) & ~text.str.contains(_CUT, literal=True)
@@ -141,7 +141,7 @@ def _shorten_number(text: pl.Expr) -> pl.Expr:
 
 
 def merge_slices(parts: list[Path], target: Path) -> None:
-    """Merge slices that are sorted by risk into one sorted file, a slice in memory at a time."""
+    """Merge slices that are sorted by risk into one sorted file, with one slice in memory at a time."""
     with publish_file(target) as temporary:
         schema = pl.DataFrame(schema=RESULTS).to_arrow().schema
         with pq.ParquetWriter(temporary, schema) as writer:
@@ -209,7 +209,7 @@ class _JobBytes:
 
 
 class DiskUse:
-    """Bytes on the disk per key. For the event loop alone, so that check and reservation are one step."""
+    """Disk bytes used by each key. Only for the event loop's thread, so that check and reservation are atomic."""
 
     def __init__(self, files: Path, jobs: Iterable[JobOnDisk] = ()) -> None:
         self._files = files
@@ -236,7 +236,7 @@ class DiskUse:
         decrease(self._coming, key_id, size)
 
     def put_job(self, job_id: str, key_id: str, plan: ServicePlan, size: int) -> None:
-        """Count a new job; raise :class:`Refusal` 429 if it has no room, 413 if it never will."""
+        """Count a new job's bytes; raise :class:`Refusal` 429 if the plan has no room now, 413 if it never will."""
         self._refuse(key_id, plan, size)
         self._set(job_id, key_id, size)
 
@@ -339,7 +339,7 @@ _ABANDONED: Final = {
 
 
 async def read_isolated(upload: ReceivedUpload, target: Path, most: int, memory: int, seconds: float) -> int:
-    """Read an upload into ``target`` in a child process; return its rows.
+    """Read an upload into ``target`` in a child process; return its number of rows.
 
     ``memory`` is in bytes. Raises :class:`Refusal` for unusable files, :class:`IsolationError` for a killed process.
     """
@@ -395,7 +395,7 @@ def _cut_text(text: pl.Expr) -> pl.Expr:
 
 
 def write_records(path: str, target: str, most: int) -> dict[str, Any]:
-    """Write the records of a file to ``target`` (in the child process); report refusals by kind."""
+    """Write a file's records to ``target`` (in the child process); return their ``total`` or why they are refused."""
     try:
         with use_audience(CLIENT):
             return _write_records(Path(path), Path(target), most)
@@ -432,7 +432,7 @@ _LARGE_SECONDS: Final = 120.0
 
 
 class ReadingSlots:
-    """Limit uploads read at once. Small files have other slots than large ones; if one fails there, it is large."""
+    """Slots for reading uploads, apart for small and large files. A small file that fails is read as a large one."""
 
     def __init__(self, slots: int) -> None:
         self._small = anyio.CapacityLimiter(slots)

@@ -1,4 +1,4 @@
-"""Jobs, outcomes and repeatable requests in the server's file."""
+"""Jobs, outcomes and requests with an idempotency key, in the server's database."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def find_job(db: sqlite3.Connection, key_id: str, id_: str) -> StoredJob | None:
 def list_jobs(
     db: sqlite3.Connection, key_id: str, most: int, after: tuple[float, str] | None = None
 ) -> list[StoredJob]:
-    """List a key's jobs, newest first. ``after``: creation time and id of the previous page's last job."""
+    """List at most ``most`` of a key's jobs, newest first, following the job ``after`` (creation time and id)."""
     behind = "" if after is None else "AND (created, id) < (?, ?)"
     query = f"SELECT {_COLUMNS} FROM jobs WHERE key_id = ? {behind} ORDER BY created DESC, id DESC LIMIT ?"  # noqa: S608
     return [_job(row) for row in db.execute(query, (key_id, *(after or ()), most))]
 
 
 def delete_job(db: sqlite3.Connection, key_id: str, id_: str, answered: int) -> int | None:
-    """Delete a job; return the lookups given back: those beyond ``answered`` rows, if it is unfinished."""
+    """Delete a job. Give the lookups of an unfinished one beyond ``answered`` rows back, and return how many."""
     job = find_job(db, key_id, id_)
     if job is None:
         return None
@@ -98,13 +98,13 @@ def count_active(db: sqlite3.Connection) -> tuple[int, dict[str, int]]:
 
 
 def requeue_running(db: sqlite3.Connection, *, survived: bool) -> int:
-    """Requeue running jobs. ``survived``: the server did not die, so their starts do not count."""
+    """Requeue running jobs; reset their counts of starts if the server ``survived`` (was not killed)."""
     statement = "UPDATE jobs SET state = 'queued', starts = iif(?, 0, starts) WHERE state = 'running'"
     return db.execute(statement, (survived,)).rowcount
 
 
 def start_next(db: sqlite3.Connection, now: float) -> StoredJob | None:
-    """Start the next due job of the key that waits longest. Keys store their turn: jobs can be deleted."""
+    """Start the next due job; keys take turns. Turns are stored with the keys, as jobs can be deleted."""
     row = db.execute(
         f"SELECT {_COLUMNS} FROM jobs WHERE number IN"  # noqa: S608
         " (SELECT min(number) FROM jobs WHERE state = 'queued' AND due <= ? GROUP BY key_id)"
@@ -213,7 +213,7 @@ _OUTCOME_BYTES: Final = f"iif({_REASON_BYTES} > {_IN_PAGE}, {LARGEST_OUTCOME}, 1
 
 
 def put_outcome(db: sqlite3.Connection, job: str, row_id: int, *, bounced: bool, reason: str | None, now: float) -> int:
-    """Record an outcome, replacing an earlier one; return the bytes added. An equal one stays."""
+    """Record an outcome in place of a different earlier one; return the bytes added to the database."""
 
     def size() -> int:
         query = f"SELECT {_OUTCOME_BYTES} FROM labels WHERE job = ? AND row_id = ?"  # noqa: S608
@@ -262,7 +262,7 @@ class EarlierRequest(NamedTuple):
 
 
 def identity_of(method: str, path: str, body: bytes) -> bytes:
-    """Return a hash that differs between different requests."""
+    """Return a hash of a request's method, path and body."""
     return hashlib.sha256(f"{method} {path}\n".encode() + body).digest()
 
 
@@ -275,7 +275,7 @@ def find_earlier(db: sqlite3.Connection, key_id: str, token: bytes) -> EarlierRe
 def begin_request(
     db: sqlite3.Connection, key_id: str, token: bytes, request: bytes, now: float
 ) -> EarlierRequest | None:
-    """Store a new request, or return the earlier one with its token."""
+    """Store a new request, or return the earlier one that has this token."""
     earlier = find_earlier(db, key_id, token)
     if earlier is None:
         row = (key_id, token, request, now)
@@ -295,7 +295,7 @@ def forget_request(db: sqlite3.Connection, key_id: str, token: bytes) -> bool:
 
 
 def _purge_requests(db: sqlite3.Connection, before: float) -> int:
-    """Delete up to :data:`_PURGE_BATCH` requests older than a time; return how many. Others can write in between."""
+    """Delete a batch of requests older than ``before``; return how many. Other writes can go between batches."""
     oldest = "SELECT key_id, token FROM idempotency WHERE created < ? ORDER BY created LIMIT ?"
     statement = f"DELETE FROM idempotency WHERE (key_id, token) IN ({oldest})"  # noqa: S608 - holds no text of requests
     return db.execute(statement, (before, _PURGE_BATCH)).rowcount
@@ -320,7 +320,7 @@ def token_from(request: Request, endpoint: str) -> bytes | None:
 
 
 def mismatch() -> Refusal:
-    """Return the refusal (409) of a request that has the Idempotency-Key of another one."""
+    """Return the refusal (409) of a request that reuses the Idempotency-Key of a different one."""
     message = gettext(
         "this {header} was used before for another request; take a new one for each request", header=HEADER
     )
@@ -328,7 +328,7 @@ def mismatch() -> Refusal:
 
 
 class IdempotentRequests:
-    """Run at most one request per ``Idempotency-Key`` at a time. Answers are in the store."""
+    """Run at most one request per ``Idempotency-Key`` at a time. Answers are kept in the database."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -336,7 +336,7 @@ class IdempotentRequests:
         self._under_way: dict[tuple[str, bytes], tuple[bytes, asyncio.Future[bytes | None]]] = {}
 
     async def once(self, key_id: str, token: bytes, identity: bytes, attempt: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Return the result of ``attempt``, which checks the store first, or of the same request under way."""
+        """Return the result of ``attempt``, or of the same request under way. ``attempt`` looks for a stored answer."""
         place = key_id, token
         # a failed attempt leaves nothing in the store; a waiting request tries again
         while (other := self._under_way.get(place)) is not None:

@@ -67,8 +67,6 @@ class _JobAttempt:
 
 
 class DeletedJob(NamedTuple):
-    """The result of deleting a job."""
-
     given_back: int  # lookups
     has_files: bool  # still to be removed
 
@@ -109,7 +107,7 @@ class JobWorker:
         return attempt if attempt.job_id == job_id else _JobAttempt(job_id)
 
     async def delete(self, key_id: str, job_id: str) -> DeletedJob | None:
-        """Delete or cancel a key's job. Its row goes first; the next start removes files that could not be."""
+        """Delete or cancel a key's job: first its row, then its files. The next start removes files left over."""
 
         def remove_row(db: sqlite3.Connection) -> int | None:
             if job_table.has_unlearned(db, key_id, job_id):
@@ -202,7 +200,7 @@ class JobWorker:
         self._metrics.jobs.labels("failed").inc()
 
     async def _answer_job(self, job: StoredJob) -> None:
-        """Answer a job, publish its results, then mark it as done. A kill in between repeats it."""
+        """Answer a job, publish its results, then mark it as done. A job killed before that is repeated."""
         key = await self._store.read(lambda db: key_table.find_key(db, job.key_id))
         assert key is not None  # noqa: S101 - keys are revoked, not deleted
         engine = await self._engines.open_engine(key.id, paid=job.paid)
@@ -242,7 +240,7 @@ class JobWorker:
 
 
 def clean_up_files(settings: Settings) -> DiskUse:
-    """Remove the leftovers of a killed server, but nothing if the file has no keys: it may be the wrong one."""
+    """Remove files left by a killed server, unless the database has no keys: it may be the wrong one."""
     with closing(open_server_file(settings.db, create=False, writing=False)) as db:
         known, has_keys = job_table.list_jobs_on_disk(db), bool(key_table.list_keys(db))
     if has_keys:
@@ -394,7 +392,7 @@ class JobAcceptance:
 
 
 def repeat_answer(earlier: job_table.EarlierRequest, identity: bytes) -> bytes:
-    """Return the answer of an earlier request; raise :class:`Refusal` 409 if it was another request."""
+    """Return an earlier request's stored answer; raise :class:`Refusal` 409 if it has none or the request differs."""
     if earlier.request != identity:
         raise mismatch()
     if earlier.answer is None:

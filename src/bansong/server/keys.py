@@ -1,4 +1,4 @@
-"""Keys, secrets and quotas in the server's file; authentication and rates of requests."""
+"""API keys, secrets and quotas in the server's database; authentication and rate limits of requests."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Rotation:
 
 
 def rotate_secret(db: sqlite3.Connection, key_id: str, now: float, overlap: float) -> Rotation | None:
-    """Add a secret, end earlier ones after ``overlap`` seconds; ``None`` if :data:`MAX_SECRETS` are valid already."""
+    """Add a secret; end earlier ones after ``overlap`` seconds. ``None`` if :data:`MAX_SECRETS` are valid already."""
     before = live_secrets(db, key_id, now)
     if overlap > 0 and len(before) >= MAX_SECRETS:
         return None
@@ -151,7 +151,7 @@ def list_keys(db: sqlite3.Connection) -> list[Key]:
 
 
 def list_pooled(db: sqlite3.Connection) -> list[str]:
-    """List the keys that were in the pool of an earlier release."""
+    """List the valid keys that learned together (in a pool) in an earlier release."""
     return [id_ for (id_,) in db.execute("SELECT id FROM keys WHERE pool AND revoked IS NULL ORDER BY created, id")]
 
 
@@ -191,13 +191,13 @@ def set_webhook(db: sqlite3.Connection, id_: str, url: str | None) -> str | None
 
 
 def month_usage(db: sqlite3.Connection, key_id: str, month: str) -> tuple[int, int]:
-    """Return a month's lookups and changes of the watch list."""
+    """Return how many lookups and changes of the watch list a key has used in a month."""
     query = "SELECT used, watch_changes FROM usage WHERE key_id = ? AND month = ?"
     return db.execute(query, (key_id, month)).fetchone() or (0, 0)
 
 
 def take_lookups(db: sqlite3.Connection, key_id: str, month: str, lookups: int, limit: int) -> int | None:
-    """Take lookups from the month's quota; return ``None``, or the used ones if too few are left."""
+    """Take lookups from the month's quota and return ``None``; if too few are left, take none and return those used."""
     before, _ = month_usage(db, key_id, month)
     if before + lookups > limit:
         return before
@@ -313,7 +313,7 @@ def decrease(counts: Counter[str], key_id: str, by: int = 1) -> None:
 
 
 class KeyBounds:
-    """Limit a key's requests per second and at once. The rate is a token bucket (GCRA: the time when it is full)."""
+    """Limit each key's requests per second (a token bucket, stored as the time when it is full) and at once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -44,7 +44,7 @@ _SILENT_SCHEMA: Final = {"row_id": pl.UInt32, "letter": pl.UInt32}
 def _build_label_batch(
     folder: Path, job: StoredJob, outcomes: Sequence[Outcome], cards: Sequence[Scorecard], now: float
 ) -> LabelBatch:
-    """Return a job's outcomes as labels. Rows without an outcome say nothing."""
+    """Return a job's outcomes as labels. Rows without an outcome are no evidence, as they may not have been mailed."""
     assert job.finished is not None  # noqa: S101 - it is done
     letters = _scan_letters(job_files.records_path(folder, job.id), job_files.results_path(folder, job.id))
     declaration = MailingTerms(
@@ -66,7 +66,7 @@ def _build_label_batch(
 
 
 def _scan_letters(records: Path, results: Path) -> pl.LazyFrame:
-    """Scan a job's records and results as letters; raise ``FileNotFoundError``."""
+    """Return a job's records with its results as letters (:data:`LETTER_SCHEMA`); raise ``FileNotFoundError``."""
     for path in (records, results):
         path.stat()
     asked, answered = pl.scan_parquet(records, glob=False), pl.scan_parquet(results, glob=False)
@@ -125,7 +125,7 @@ _FAILURES: Final = (Exception, pl.exceptions.PanicException)  # a panic is no Ex
 
 
 class OutcomeLearner:
-    """Record outcomes and calibrate scorecards. Hold ``writing`` to write in a learning folder."""
+    """Record outcomes and calibrate scorecards. Other writers of learning folders must hold ``writing``."""
 
     def __init__(self, settings: Settings, clock: Clock, store: Store, engines: EnginePool) -> None:
         self._settings = settings
@@ -227,7 +227,7 @@ class OutcomeLearner:
 
 
 def warn_about_pools(files: Path, db: sqlite3.Connection) -> None:
-    """Log which keys were in a pool of an earlier release: each key learns for itself now."""
+    """Log which keys learned together (in a pool) in an earlier release; each key now learns by itself."""
     folders = (learning_folder(files) / name for name in ("pool", "former-pool"))
     left = " and ".join(str(folder) for folder in folders if folder.is_dir())
     unused = f"; what the pool learned is not used: {left}" if left else ""

@@ -55,7 +55,7 @@ Statuses = Mapping[int, KnownStatus]
 
 
 class StoredStatuses(NamedTuple):
-    """Stored statuses by number, and the numbers to ask for."""
+    """Stored statuses by number, and the numbers whose status must be fetched."""
 
     known: Statuses
     stale: frozenset[int]
@@ -100,7 +100,7 @@ class PreparedQuery:
         statuses: Iterable[KnownStatus] = (),
         letters: pl.DataFrame | None = None,
     ) -> list[VerificationPayload]:
-        """Answer lookups in order. ``letters``: earlier letters to them (default: those of the engine)."""
+        """Return the answers in the order of ``lookups``. ``letters`` replaces the engine's letter history."""
         columns = {"b_no": [one.b_no for one in lookups], "name": [one.name for one in lookups]}
         columns |= {"address": [one.address for one in lookups], "zipcode": [None] * len(lookups)}
         self._rows, self._letters = pl.DataFrame(columns, schema=_SCHEMA), letters
@@ -400,7 +400,8 @@ class _EngineQueue:
 
 
 def _engine_identity(engine: LocalEngine) -> tuple[object, ...]:
-    """Return an equal value for engines with equal answers, letters apart. Queues keep these ids in use."""
+    """Return a key that is equal for engines whose answers are equal except for the letter history of an API key."""
+    # the ids stay unique, as a queue keeps its engine alive
     files = id(engine.registry), id(engine.status), id(engine.gazetteer)
     of_key = isinstance(engine, ServedEngine)
     history = engine.history is None if of_key else id(engine.history)
@@ -413,7 +414,7 @@ def _letters_to(lookup: VerifyRequest, engine: LocalEngine) -> KeyLetters | None
 
 
 def _split_by_letters(asked: Sequence[_Asked]) -> list[list[int]]:
-    """Split lookups into parts in which each business has one set of letters; return their places."""
+    """Group lookups so that no group has two letter histories for one business; return the positions of each group."""
     parts: list[tuple[dict[str, int | None], list[int]]] = []
     for place, (lookup, _, letters) in enumerate(asked):
         number = None if letters is None else letters.number
@@ -440,7 +441,7 @@ _Answering = Callable[[], Awaitable[VerificationPayload]]
 
 
 class PaidLookups:
-    """Charge and answer single lookups. Charges that arrive during a commit share the next one."""
+    """Charge and answer single lookups. Charges that arrive during a commit share the next commit."""
 
     def __init__(self, store: Store, clock: Clock, answerer: LookupAnswerer, idempotent: IdempotentRequests) -> None:
         self.answerer = answerer
@@ -477,7 +478,7 @@ class PaidLookups:
             raise
 
     async def _answer_idempotent(self, key: Key, answering: _Answering, token: bytes, identity: bytes) -> bytes:
-        """Return the stored answer, or charge and answer. An unfinished attempt was charged already."""
+        """Return the stored answer, or charge and answer. Repeating an unfinished attempt is not charged again."""
         now = self._clock.now()
 
         def begin(db: sqlite3.Connection) -> EarlierRequest | None:

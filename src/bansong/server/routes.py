@@ -29,7 +29,7 @@ Schema = dict[str, Any]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One method of one path. ``body``: a type of ``payloads``, or ``"upload"``. ``refusals``: statuses of errors."""
+    """A method of a path. Its ``body`` is a type of ``payloads`` or ``"upload"``; ``refusals`` are HTTP statuses."""
 
     handler: Callable[[Request], Awaitable[Response]]
     id: str

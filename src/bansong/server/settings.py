@@ -116,7 +116,7 @@ REQUEST_ID: Final[ContextVar[str]] = ContextVar("bansong_request_id", default=""
 
 
 def configure_logging(stream: TextIO | None = None, level: str | None = None) -> None:
-    """Log as JSON lines to ``stream`` (default: stderr), from ``level`` on (BANSONG_LOG, else info)."""
+    """Log JSON lines to ``stream`` (default: stderr), from ``level`` up (default: BANSONG_LOG, else info)."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_LogFormatter())
     logger = logging.getLogger(LOGGER_ROOT)
@@ -144,7 +144,7 @@ class _RequestLine(msgspec.Struct, omit_defaults=True):
 
 
 class RequestLog:
-    """Write the log lines of requests in groups: a record per line would cost a tenth of a request."""
+    """Write request log lines in groups, as a log record for each would take a tenth of a request's time."""
 
     def __init__(self) -> None:
         self._logger = logging.getLogger(f"{LOGGER_ROOT}.server.requests")
@@ -168,7 +168,7 @@ class RequestLog:
 
 
 class _LogFormatter(logging.Formatter):
-    """Format log records as JSON lines. Texts of exceptions and libraries may quote user data: left out."""
+    """Format log records as JSON lines, without texts of exceptions and libraries, which may quote user data."""
 
     def format(self, record: logging.LogRecord) -> str:
         if getattr(record, _RENDERED, False):
@@ -213,7 +213,7 @@ _PROXY_ID: Final = re.compile(rb"[0-9A-Fa-f-]{16,64}")  # nginx's ``$request_id`
 
 
 def request_id_of(scope: Scope, proxies: Container[str]) -> str:
-    """Return the request id of a trusted proxy, or a new one. Other clients could repeat an id of ours."""
+    """Return the request id that a trusted proxy has set, else a new one, as other clients could repeat known ids."""
     given = [value for name, value in scope["headers"] if name == HEADER]
     peer = scope.get("client")
     if len(given) == 1 and _PROXY_ID.fullmatch(given[0]) and peer and peer[0] in proxies:
@@ -324,7 +324,7 @@ def load_plans(path: Path | None = None) -> Plans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings of a server. ``registry``, ``gazetteer``, ``model``, ``lang``: see the local engine."""
+    """Settings of a server. The local engine explains ``registry``, ``gazetteer``, ``model`` and ``lang``."""
 
     db: Path  # SQLite; the folder ``DB.files`` has larger data
     status: StatusOptions = _NO_SOURCE  # whether and how the tax authority is asked

@@ -1,4 +1,4 @@
-"""Statuses of a server that asks the tax authority: memory, store, circuit breaker, daily budget."""
+"""Business statuses from the tax authority's API, with memory, store, circuit breaker and daily budget."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class _SingleStatuses:
             self._memory.popitem(last=False)
 
     async def _read_stored(self, numbers: Sequence[int]) -> Sequence[tuple[KnownStatus | None, bool]]:
-        """Return each number's stored status and whether to ask for it. A locked store is not waited for."""
+        """Return each number's stored status and whether to fetch it. Waits :data:`WAIT_S` at most for the store."""
         if self._late is None or self._late.done():
             read = asyncio.create_task(self._read_in_thread(numbers))
             wait = asyncio.ensure_future(self._clock.sleep(WAIT_S))
@@ -181,7 +181,7 @@ class CircuitBreaker:
         self._trial = False
 
     def record_failure(self, why: str, *, lasting: bool = False) -> None:
-        """Count a failure. ``lasting``: the next call would fail, too, so pause at once."""
+        """Count a failure; after a ``lasting`` one the next call would fail, too, so pause at once."""
         if self._clock.now() < self._until:  # asked before the pause began
             return
         self._failures += 1
@@ -211,7 +211,7 @@ _NUMBERS: Final = re.compile(r"\d[\d-]{8,}\d")  # may be a person's or business'
 
 
 def open_nts_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
-    """Return the statuses of the settings; ``None`` if the source is ``auto`` and there is no key."""
+    """Return the status source that the settings name; ``None`` if that is ``auto`` and there is no API key."""
     options = settings.status
     if options.source == "auto" and options.key is None and NtsKey.find(options.key_file) is None:
         return None
@@ -289,7 +289,7 @@ class NtsStatuses:
         return self._clock.today() - timedelta(days=floor(min(self._options.max_age, _MAX_AGE_DAYS)))
 
     def read_stored(self, numbers: Sequence[int]) -> StoredStatuses:
-        """Return stored statuses (in a thread). If the store fails, nothing is asked."""
+        """Return stored statuses and the numbers to fetch, none if the store fails. It blocks: call it in a thread."""
         try:
             found = read_statuses(self._store.read(_series(numbers)))
             since = self.fresh_since()
@@ -301,7 +301,7 @@ class NtsStatuses:
         return StoredStatuses(found, frozenset(stale).difference(resting))
 
     async def ask(self, numbers: Sequence[int]) -> Statuses:
-        """Ask for numbers, store the answers. A refused call is halved; a number refused alone rests for the day."""
+        """Fetch and store statuses. A refused call is split; a number refused alone is not fetched again that day."""
         answers: dict[int, KnownStatus] = {}
         alone: list[int] = []
         parts, refusal, day = [numbers], None, self._clock.today()
@@ -391,7 +391,7 @@ class NtsStatuses:
         return [number for number in missing if self._missed[1][number] >= _TRIES]
 
     async def _fetch(self, numbers: pl.Series, max_age: float) -> None:
-        """Fetch missing statuses. A first call shows whether more can be asked."""
+        """Fetch statuses that are missing or too old: a first call, and if that is answered, the rest."""
         stale = await anyio.to_thread.run_sync(self._select_stale, numbers, max_age)
         if stale.is_empty() or not await self._ask_first(stale.head(MAX_NUMBERS).to_list()):
             return
@@ -428,7 +428,7 @@ class NtsStatuses:
         return False
 
     async def _run_fetch(self, numbers: pl.Series, max_age: float, budget: int | None) -> StatusFetch | None:
-        """Fetch in another thread's event loop, so that this one does not wait for the store."""
+        """Fetch in the event loop of another thread, so that this loop does not wait for the store."""
         options, cancel = replace(self._options, max_age=max_age, budget=budget), CancelToken()
         fetch = partial(fetch_statuses, numbers, options, cancel=cancel, today=self._clock.today)
         async with anyio.create_task_group() as group:

@@ -189,7 +189,7 @@ def files_folder(path: Path) -> Path:
 
 
 def refuse_lost_file(path: Path) -> None:
-    """Raise :class:`StoreError` if the folder of files has files: then the database was there, too."""
+    """Raise :class:`StoreError` if the data folder has files, which means that the database beside it was lost."""
     folder = files_folder(path)
     if any(found.is_file() for found in folder.rglob("*")):
         raise StoreError(DATABASE_PARTLY_MISSING, path=path, folder=folder)
@@ -242,7 +242,7 @@ class Store:
         self._thread.start()
 
     async def write(self, change: Change[T]) -> T:
-        """Return the result of a change once it is on disk. A cancelled one may still be made."""
+        """Run ``change`` and return its result once it is on disk. A cancelled call may still take effect."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._queue.put(_PendingChange(change, future, copy_context()))
         return await future
@@ -295,7 +295,7 @@ class Store:
         self._connection.close()
 
     def _commit(self, group: list[_PendingChange]) -> None:
-        """Run a group of changes in one transaction. A failed one is undone alone."""
+        """Run changes in one transaction. A change that raises is rolled back alone, unless the database failed."""
         results: list[tuple[_PendingChange, Any, BaseException | None]] = []
         started = time.perf_counter()
         try:

@@ -56,7 +56,7 @@ class _CachedList:
 
 
 class WatchListCache:
-    """Cache rendered watch lists, least recently used out first. Uncached parts are read as they are sent."""
+    """LRU cache of watch lists as JSON. Parts that are not cached are read while the list is sent."""
 
     def __init__(self, store: Store, limit: int = _CACHE_BYTES) -> None:
         self._store = store
@@ -76,7 +76,7 @@ class WatchListCache:
                     self._size -= len(block.entries)
 
     async def stream(self, owner: str) -> AsyncIterator[bytes]:
-        """Stream a list as JSON. The first piece is read before this returns, so an error can be answered."""
+        """Stream a list as JSON. The first piece is read before this returns, so that its errors can be answered."""
         pieces = self._pieces(owner)
         first = await anext(pieces)
 
@@ -151,7 +151,7 @@ class WatchListCache:
 
 
 def _read_piece(db: sqlite3.Connection, owner: str, numbers: Iterable[int]) -> list[Block]:
-    """Read blocks up to one piece, a statement each: a commit waits for a block, not for the list."""
+    """Read blocks of up to :data:`_PIECE_BYTES`, each by one statement, so that a commit waits for one block only."""
     blocks: list[Block] = []
     size = 0
     for number in numbers:
@@ -206,7 +206,7 @@ class WatchScheduler:
         return watch_store.count_overdue(db, [key.id for key, _ in self._keys_due(db)], now - _OVERDUE_S)
 
     def first_check(self, key: Key, biz_no: str, now: float) -> float:
-        """Return the time of a new watch's first check, by its number alone: adding it again gains nothing."""
+        """Return the time of a new watch's first check. Removing and adding a watch again does not hasten it."""
         interval = self._interval(key)
         slot = interval / _SLOTS
         place = crc32(f"{key.id} {biz_no}".encode()) / 2.0**32
@@ -290,7 +290,7 @@ class WatchScheduler:
     def _record(
         self, db: sqlite3.Connection, owner: str, started: float, watches: pl.DataFrame, checked: pl.DataFrame
     ) -> CheckResult:
-        """Record a check. The webhook is read in the same transaction: it may have changed."""
+        """Record a check. The webhook is read in the same transaction, as it may have changed."""
         now, key = self._clock.now(), key_table.find_key(db, owner)
         channels = list(self._channels)
         if key is not None and key.webhook_url is not None:
@@ -364,7 +364,7 @@ class Notifier:
         return _MAX_WAIT_S if due is None else min(_MAX_WAIT_S, due - now)
 
     async def _deliver(self, place: str) -> None:
-        """Deliver to the file or to a key's webhook. If one fails, the key's others wait, too."""
+        """Deliver to the notices file or a key's webhook. After a failure, the receiver's other notifications wait."""
         now, is_file = self._clock.now(), place == _FILE_QUEUE
         of = {"channel": FILE} if is_file else {"channel": WEBHOOK, "owner": place}
         limit = _LINES_PER_APPEND if is_file else _SENT_PER_ROUND

@@ -39,7 +39,7 @@ class EditedRows(Act):
 
 
 def portal_code(code: int | str, word: str = "SERVICE ERROR", *, status: int = 200) -> Status:
-    """Return a fault: the portal's XML error with a ``returnReasonCode``, by default in HTTP 200."""
+    """Return a fault that replies with the portal's XML error and a ``returnReasonCode``, by default in HTTP 200."""
     body = (
         '<?xml version="1.0" encoding="UTF-8"?><OpenAPI_ServiceResponse><cmmMsgHeader><errMsg>SERVICE ERROR</errMsg>'
         f"<returnAuthMsg>{word}</returnAuthMsg><returnReasonCode>{code}</returnReasonCode>"
@@ -113,7 +113,7 @@ _TAXATIONS: Final = {
 def nts_row(
     b_no: str, status: str = "active", *, since: str = "", taxation: str = "general", merged: bool = False
 ) -> Row:
-    """Return the API's row. ``status``: active, suspended, closed or unregistered; ``since``: like 20240131."""
+    """Return the API's row for a status (active, suspended, closed or unregistered) ``since`` a day like 20240131."""
     names = ("b_stt", "b_stt_cd", "tax_type", "tax_type_cd", "end_dt", "utcc_yn", "tax_type_change_dt")
     row: Row = {"b_no": b_no} | dict.fromkeys((*names, "invoice_apply_dt", "rbf_tax_type", "rbf_tax_type_cd"), "")
     if status == "unregistered":
@@ -168,7 +168,7 @@ class FakeNts(FakeApp):
 
     @property
     def urls(self) -> Counter[str]:
-        """Requests by path and query, which must not hold the key; a copy."""
+        """Counts of requests by path and query, which must not hold the API key; a copy."""
         with self._lock:
             return self._urls.copy()
 
@@ -200,7 +200,7 @@ class FakeNts(FakeApp):
         return FakeReply(fault.code, fault.body, fault.content_type)
 
     async def _answer(self, request: FakeRequest) -> FakeReply:
-        """Return the reply. The text of a :class:`RefusedError` is the name of a fault."""
+        """Return the reply, or raise :class:`RefusedError` with the name of a fault as text."""
         body, scope = await request.body(), request.scope
         if (scope["method"], scope["path"]) != ("POST", _PATH):
             raise RefusedError(404, "no_such_service")

@@ -144,7 +144,7 @@ _NUMBERS: Final = count(1001)
 
 @dataclass(slots=True)
 class FakeJob:
-    """The job of an upload. ``faults``: by row, why it was not accepted."""
+    """The job of an upload. ``faults`` maps the rows that were not accepted to the reason."""
 
     id: str
     rows: Sequence[Lookup]
@@ -184,7 +184,7 @@ class FakeLabel(NamedTuple):
 
 @dataclass(slots=True)
 class FakeWatch:
-    """A watched business; ``changes``: its history, oldest first."""
+    """A watched business with its changes of grade, oldest first."""
 
     id: str
     biz_no: str
@@ -200,7 +200,7 @@ class FakeWatch:
         return entry | {"grade": self.grade, "biz_status": self.biz_status}
 
     def change(self, grade: str | None, biz_status: str | None = None, at: str | None = None) -> None:
-        """Let a re-check find another grade, and perhaps another status."""
+        """Set another grade, and perhaps another status, as if a re-check had found it."""
         at = at or f"2026-11-{len(self.changes) + 1:02d}T09:00:00+09:00"
         item = {"at": at, "before": self.grade, "after": grade, "biz_status": biz_status or self.biz_status}
         self.changes.append(item)
@@ -212,7 +212,7 @@ PROMISE: Final = {"header": "Idempotency-Key", "endpoints": ["POST /verify", "PO
 
 
 class ReplayMemory:
-    """Successful replies by Idempotency-Key. ``replayed``: requests answered from it."""
+    """Successful replies by Idempotency-Key; ``replayed`` counts the requests that they answered again."""
 
     def __init__(self) -> None:
         self.replayed = 0
@@ -485,7 +485,7 @@ class FakeService(FakeApp):
 
     @property
     def requests(self) -> Counter[str]:
-        """Requests by kind, including those hit by faults; a copy."""
+        """Counts of requests by kind, including those hit by faults; a copy."""
         with self._lock:
             return self._requests.copy()
 

@@ -159,7 +159,7 @@ class Redirect(Act):
 
 @dataclass(frozen=True, slots=True)
 class Delay(Act):
-    """Wait, even if the client has left: an impatient client pays, too. ``after_paying``: the reply is late."""
+    """Delay the request, or with ``after_paying`` the reply. The client pays even if it has left meanwhile."""
 
     seconds: float
     after_paying: bool = False
@@ -324,7 +324,7 @@ class Partial(Act):
 
 @dataclass(frozen=True, slots=True)
 class Missing(Act):
-    """Leave out a scattered ``share`` of a job's results, the same at each poll; ``renumbered``: without gaps."""
+    """Leave out a scattered ``share`` of a job's results, the same at each poll; ``renumbered`` closes gaps in keys."""
 
     share: float = 0.03
     renumbered: bool = False
@@ -387,7 +387,7 @@ class ShiftedKeys(Act):
 
 @dataclass(frozen=True, slots=True)
 class Emptied(Act):
-    """Return results with null in the seven fields."""
+    """Return results whose answer fields (INTERFACE §2.2) are all null."""
 
     def edit_results(self, request: FakeRequest, results: list[Object]) -> list[Object]:
         under, nothing = request.service.dialect.answer_under, dict.fromkeys(messages.verdict("0"))
@@ -415,7 +415,7 @@ class SomebodyElses(Act):
 
 @dataclass(frozen=True, slots=True)
 class FirstJob(Act):
-    """Name the first job in replies to all uploads, and show it to all polls."""
+    """Reply to all uploads with the id of the first job, and to all polls with its state."""
 
     async def before(self, request: FakeRequest) -> FakeReply | None:
         if request.kind == "job" and request.service.jobs:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Lookup(NamedTuple):
-    """A paid question. Missing names and addresses are empty."""
+    """A record to verify, the unit of payment. Missing names and addresses are empty."""
 
     b_no: str
     name: str = ""
@@ -40,7 +40,7 @@ _ACTIONS: Final = ("send", "send", "confirm", "hold", "do_not_send")
 
 
 def verdict(b_no: str, name: str = "", address: str = "") -> dict[str, Any]:
-    """Return the seven fields of INTERFACE §2.2 for a record. Name and address together have a risk (§1).
+    """Return the answer fields of INTERFACE §2.2 for a record; the risk needs both name and address (§1).
 
     >>> answer = verdict("1248100998", "삼성전자", "경기 수원시 영통구 삼성로 129")
     >>> answer["bounce_prob"], answer["grade"], answer["fixed_address"]
@@ -137,7 +137,7 @@ _PARAMETER: Final = re.compile(r';\s*([a-z*]+)\s*=\s*"((?:[^"\\]|\\.)*)"', re.I)
 
 @dataclass(frozen=True, slots=True)
 class FormPart:
-    """One part of a form. ``filename``: ``None`` for a plain field."""
+    """One part of a form; ``filename`` is ``None`` for a field that is no file."""
 
     name: str
     filename: str | None
@@ -176,7 +176,7 @@ def _part(section: bytes) -> FormPart:
 
 @dataclass(slots=True)
 class FakeUpload:
-    """An upload as received. ``header``: first line of a CSV. ``offline``, ``paid``: from the query."""
+    """An upload as received; ``header`` is the first line of a CSV, ``offline`` and ``paid`` are query parameters."""
 
     filename: str
     content_type: str | None
@@ -360,7 +360,7 @@ def is_text(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One way to fill the gaps of INTERFACE.md. The defaults read the document kindly."""
+    """One way to fill the gaps of INTERFACE.md. The defaults are those easiest for a client."""
 
     created: int = 200  # status of replies that create something
     job_ids: Literal["hex", "number", "odd", "integer"] = "hex"  # odd: needs quoting; integer: breaks the document

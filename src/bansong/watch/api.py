@@ -63,7 +63,7 @@ _PROTECTED_SIZE: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The result of putting a business on a watch list. ``state``: what the call changed.
+    """The result of putting a business on a watch list; ``state`` is what the call changed.
 
     ``first_check_at``: time of the service's first check of a new business (ISO 8601, Korean time), if known.
     """
@@ -294,7 +294,7 @@ Local = str | Path | bool | None
 
 
 class ServiceTerms(TypedDict, total=False):
-    """Options as in :class:`ServiceOptions`. ``drain``: seconds that an interrupted sync waits for replies."""
+    """Options as in :class:`ServiceOptions`. An interrupted sync waits ``drain`` seconds for replies."""
 
     base_url: str | None  # or BANSONG_BASE_URL
     api_key: ApiKey | str | None  # or BANSONG_API_KEY
@@ -307,7 +307,7 @@ class ServiceTerms(TypedDict, total=False):
 
 
 def open_store(local: Local = None, **terms: Any) -> WatchStore:
-    """Return a watch list: the service's, the user's local one (``True``), or a local file's."""
+    """Return a watch list: the service's (by default), the user's local one (``True``), or that of a local file."""
     refuse_after_fork()
     if local is None or local is False:
         from bansong.client.address import ENV_BASE_URL

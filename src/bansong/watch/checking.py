@@ -89,7 +89,7 @@ Status = StatusSource | StatusOptions
 def judge_watches(
     watches: pl.DataFrame, engine: LocalEngine, answer: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
 ) -> pl.DataFrame:
-    """Add verdicts to the watches of :func:`bansong.watch.store.due`. Watches left out stay due."""
+    """Verify the watches of :func:`bansong.watch.store.due`; those that the answer leaves out stay due."""
     asked = watches.lazy().select("number", "name", "address", b_no=pl.col("biz_no").cast(pl.String))
     day = pl.col("reasons").str.extract(_STATUS_DAY).alias(STATUS_DAY)
     verdicts = (pl.col(name).cast(dtype) for name, dtype in VERDICT_COLUMNS.items())
@@ -125,8 +125,8 @@ def check(
     """Verify the due businesses of a local list with the embedded engine, and notify of closures.
 
     ``registry``, ``gazetteer``, ``model``, ``labels``, ``lang``, ``today``, ``status`` as for :func:`bansong.enrich`,
-    but statuses are asked daily unless ``max_age`` allows more. ``every``: hours from the start of a watch's last check
-    until it is due again, less a tenth (two hours at most). ``everything``: all watches are due now.
+    but statuses are fetched daily unless ``max_age`` allows more. ``every``: hours from the start of a watch's last
+    check until it is due again, less a tenth (two hours at most). ``everything``: all watches are due now.
 
     Closures are in the report, appended as lines to the file ``notify``, and sent to the URL ``webhook``, signed with
     the secret in BANSONG_WEBHOOK_SECRET (plain http beyond this machine needs ``allow_http``). Failed deliveries are in
@@ -338,7 +338,7 @@ _PAUSED_EXIT_CODE: Final = 5
 
 @dataclass
 class WatchStatuses:
-    """The statuses asked for in one check. ``max_age`` in days, ``now`` in seconds since 1970."""
+    """Fetches the statuses for one check. ``max_age`` is in days; ``now`` returns seconds since 1970."""
 
     source: StatusProvider
     max_age: float
@@ -372,7 +372,7 @@ class WatchStatuses:
 
     @property
     def exit_code(self) -> int:
-        """0, 3 for a refused key, or 5 if the next check asks again."""
+        """0; 3 for a refused key; 5 if the next check must fetch the rest."""
         return min((fetch.run_exit_code for fetch in self._halted), default=0)
 
     def caution(self, registry: Registry | None) -> str | None:

@@ -40,8 +40,8 @@ class CheckReport(Shown):
     ``watch_id``, ``biz_no``, ``name``, ``address``, ``biz_status``, ``status_before``, ``grade_before``, ``grade``
     (String), ``bounce_prob`` (Float64). ``notices``: notifications of this check, and earlier undelivered ones, as a
     webhook gets them. ``undelivered``: failed deliveries: ``id``, ``biz_no``, ``channel``, ``error``. ``next_due`` in
-    seconds since 1970. ``unasked``: numbers whose due status could not be asked; ``status_exit_code``: 3 for a refused
-    key, 5 if the next check asks.
+    seconds since 1970. ``unasked``: numbers whose due status could not be fetched; ``status_exit_code``: 3 for a
+    refused key, 5 if the next check fetches them.
     """
 
     watches: str
@@ -67,7 +67,7 @@ class CheckReport(Shown):
 
     @property
     def exit_code(self) -> int:
-        """3 for a failed notification or a refused key, 5 for statuses not asked yet, else 0."""
+        """3 for a failed notification or a refused key, 5 for statuses not fetched yet, else 0."""
         return 3 if self.undelivered else self.status_exit_code
 
     def as_dict(self) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def _describe_notice(notice: Mapping[str, Any]) -> str:
 
 
 def name_first(frame: pl.DataFrame) -> str:
-    """Return a count of businesses with the first few of them."""
+    """Return a text with the count of businesses and the first few of them."""
     if frame.is_empty():
         return "0"
     first = ", ".join(_business(row) for row in frame.head(SHOWN).iter_rows(named=True))
@@ -250,7 +250,7 @@ class History(Shown):
 
     @property
     def frame(self) -> pl.DataFrame:
-        """One row a change: ``at`` (Datetime, UTC; null if unknown), ``before``, ``after``, ``biz_status``."""
+        """One row per change: ``at`` (Datetime, UTC; null if unknown), ``before``, ``after``, ``biz_status``."""
         rows = [(None if math.isnan(c.at) else c.at, c.before, c.after, c.biz_status) for c in self.changes]
         schema = {"at": pl.Float64, **dict.fromkeys(("before", "after", "biz_status"), pl.String)}
         return pl.DataFrame(rows, schema=schema, orient="row").with_columns(utc_expr("at"))

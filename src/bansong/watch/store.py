@@ -1,4 +1,4 @@
-"""Tables and statements of watch lists in a database; the file of a local list."""
+"""Tables and statements of watch lists in a database; the database file of a local list."""
 
 # ruff: noqa: S608 - statements are put together from constants of this module; values are always bound
 
@@ -113,7 +113,7 @@ WATCH_FILE: Final = FileKind(
 
 
 class LocalFile:
-    """An open watch file. It is created (0600) unless ``create`` is false. Raises :class:`StoreError`."""
+    """The open database of a local watch list; ``create`` makes a missing one (0600). Raises :class:`StoreError`."""
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
@@ -131,7 +131,7 @@ class LocalFile:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Read one state of the file within the block."""
+        """Let all queries of the block read the same state of the database."""
         with WATCH_FILE.errors(self.path):
             self.connection.execute("BEGIN")
             try:
@@ -169,13 +169,13 @@ HELD: Final = {
 
 
 def holdings(db: sqlite3.Connection, b_no: str) -> dict[str, int]:
-    """Count the rows about a number (ten digits), by kind. ``undelivered`` rows are notifications, too."""
+    """Count the rows about a business number (ten digits), by kind. ``undelivered`` counts some notifications again."""
     counts = {what: int(db.execute(query, (b_no,)).fetchone()[0]) for what, query in HELD.items()}
     return counts | {"summaries": sum(1 for _ in _summaries(db, b_no))}
 
 
 def erase(db: sqlite3.Connection, b_no: str) -> None:
-    """Erase a number (ten digits) with its history and notifications. Other numbers of a summary stay in it."""
+    """Erase a business number (ten digits), its history and notifications. Summaries keep their other numbers."""
     for number, summary in list(_summaries(db, b_no)):
         left = [one for one in summary["biz_nos"] if one != b_no]
         if left:
@@ -208,7 +208,7 @@ OPEN: Final = ("active", "suspended")
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The results of a check: a row of ``watches`` per checked watch (see :func:`compare_with_check`)."""
+    """The results of a check: ``watches`` has a row per checked watch (see :func:`compare_with_check`)."""
 
     watches: pl.DataFrame
 
@@ -279,7 +279,7 @@ _AS_FRAME: Final = ", ".join("id AS watch_id" if name == "watch_id" else name fo
 
 @dataclass(frozen=True, slots=True)
 class Business:
-    """A business to watch. ``biz_no``: ten digits."""
+    """A business to watch, with its number as ten digits."""
 
     biz_no: str
     name: str | None = None
@@ -288,7 +288,7 @@ class Business:
 
 @dataclass(frozen=True, slots=True)
 class WatchedBusiness:
-    """A watched business with its last check. ``closed``: when its closure was found."""
+    """A watched business with its last check. ``closed`` is the time at which its closure was found."""
 
     watch_id: str
     biz_no: str
@@ -306,7 +306,7 @@ class WatchedBusiness:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of grade, with the status that was found then. ``at``: seconds since 1970."""
+    """One change of grade, with its time (``at``, seconds since 1970) and the status found then."""
 
     at: float
     before: str | None
@@ -327,7 +327,7 @@ Addition = Literal["added", "changed", "unchanged"]
 def add(
     db: sqlite3.Connection, owner: str, entry: Business, now: float, first_check: float | None = None
 ) -> tuple[WatchedBusiness, Addition]:
-    """Put a business on an owner's list, due at ``first_check``, else now. With it, a changed one keeps its time."""
+    """Add or update a business on an owner's list, due now; with ``first_check``, due then if new, else as before."""
     done: Addition = "added"
     found = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? AND biz_no = ?", (owner, entry.biz_no)).fetchone()
     if found is None:
@@ -504,7 +504,7 @@ def record(
     channels: Sequence[str] = (),
     window: SummaryWindow | None = None,
 ) -> CheckResult:
-    """Record a check: watches, changes of grade, notifications. ``next_due``: when the watches are due again."""
+    """Record a check: verdicts, changes of grade, notifications. The watches are due again at ``next_due``."""
     numbers = json.dumps(checked["number"].to_list())
     rows = db.execute(
         f"SELECT {_AS_FRAME} FROM watches WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number", (numbers,)
@@ -532,7 +532,7 @@ def record(
 
 
 def postpone(db: sqlite3.Connection, numbers: Iterable[int], due: float) -> None:
-    """Put off watches that are due before ``due``."""
+    """Move the due time of watches to ``due`` if it is earlier."""
     db.execute(
         "UPDATE watches SET due = ? WHERE due < ? AND number IN (SELECT value FROM json_each(?))",
         (due, due, json.dumps(list(numbers))),

@@ -75,7 +75,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps to take on a list: additions, changes (watch_id, new values), removals (watch_id)."""
+    """The steps to take on a list: additions, changes (watch_id and new values), removals (watch_ids)."""
 
     add: Sequence[Business] = ()
     change: Sequence[tuple[str, Business]] = ()
@@ -87,7 +87,7 @@ class Steps:
 
 @dataclass(slots=True)
 class Done:
-    """The result of :class:`Steps`. ``doubts``: numbers (of removals: watch_id) without a known result."""
+    """The result of :class:`Steps`. ``doubts`` are business numbers, or watch_ids of removals, with unknown result."""
 
     added: int = 0
     changed: int = 0
@@ -122,7 +122,7 @@ class ServiceSync:
         await self._carry_out([*added, *changed])
 
     async def remove(self, watch_ids: Sequence[str]) -> None:
-        """Remove watches, then repeat the additions that the full list had refused."""
+        """Remove watches, then repeat the additions that were refused because the list was full."""
         await self._carry_out([_StepRequest(self, "remove", id_, partial(self._remove, id_)) for id_ in watch_ids])
         postponed, self._postponed = self._postponed, []
         # removals do not help additions that were refused because the month's changes are used up
@@ -176,7 +176,7 @@ class ServiceSync:
 
 @dataclass(eq=False)
 class _StepRequest(OutgoingRequest[None]):
-    """One step of a sync. ``name``: listed with its outcome."""
+    """One step of a sync. ``name`` is the business number, or the watch_id of a removal."""
 
     sync: ServiceSync
     kind: Literal["add", "change", "remove"]
@@ -242,7 +242,7 @@ _PLACE: Final = "place"
 
 @dataclass(frozen=True, slots=True)
 class Businesses:
-    """The businesses of a table (:data:`BUSINESS`, the first name and address given), and its unusable rows."""
+    """The businesses of a table, each with the first name and address given, and the table's unusable rows."""
 
     frame: pl.DataFrame
     rows: int
@@ -253,7 +253,7 @@ class Businesses:
 
 @dataclass(frozen=True, slots=True)
 class SyncPlan:
-    """The steps that make the list equal to the file. ``repeated``: surplus watches of a business."""
+    """The steps that make the list equal to the file. ``repeated`` are surplus watches of the same business."""
 
     add: pl.DataFrame  # BUSINESS
     change: pl.DataFrame  # CHANGE, with the file's name and address
@@ -265,7 +265,7 @@ class SyncPlan:
 
 
 def businesses(rows: pl.LazyFrame) -> Businesses:
-    """Read the businesses of :attr:`bansong.run.survey.PreparedTable.rows`."""
+    """Group the rows of :attr:`bansong.run.survey.PreparedTable.rows` by business."""
     names = rows.collect_schema().names()
     if DIGITS not in names:  # `[]`: no record, so no columns
         nothing = pl.DataFrame(schema={"biz_no": pl.String, "rows": pl.UInt32, "differing": pl.Boolean})
@@ -298,7 +298,7 @@ def businesses(rows: pl.LazyFrame) -> Businesses:
 
 
 def reconcile(file: pl.DataFrame, listed: pl.DataFrame) -> SyncPlan:
-    """Compare a file (:data:`BUSINESS`) with a list (:data:`LISTED`). White space and missing fields do not count."""
+    """Compare a file (:data:`BUSINESS`) with a list (:data:`LISTED`), except for white space and missing fields."""
     numbered = listed.with_columns(business_number.compact_expr(pl.col("biz_no")).alias("biz_no")).with_row_index(
         _PLACE
     )
