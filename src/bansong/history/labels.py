@@ -1,4 +1,4 @@
-"""The label store, and the history of letters that a run takes from it."""
+"""The label store, and the history of letters that a run reads from it."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ _WAIT: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Mailing:
-    """A recorded mailing: rows that came back or arrived, and ``letters``, of which one may be several rows."""
+    """A recorded mailing, and counts of its rows and letters."""
 
     id: str
     path: Path
     about: MailingMetadata
-    rows: int
-    bounced: int
-    arrived: int
-    letters: int
+    rows: int  # all rows in the file
+    bounced: int  # rows that certainly came back
+    arrived: int  # rows that certainly arrived
+    letters: int  # letters with an outcome; one may stand in several rows
 
     @property
     def declaration(self) -> MailingTerms:
@@ -84,13 +84,13 @@ class RecordResult:
 
 
 class LabelStore:
-    """A folder (0700) of one Parquet file (0600) for each mailing; by default ``labels/`` in the state directory."""
+    """A folder (0700) with a Parquet file (0600) for each mailing; by default ``labels/`` in the state directory."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder if folder is not None else state_directory() / "labels"
 
     def record(self, batch: LabelBatch, *, replace: bool = False, dry_run: bool = False) -> RecordResult:
-        """Merge new labels of a mailing into the store; recorded labels are contradicted only with ``replace``."""
+        """Merge new labels of a mailing into the store; those that contradict old ones count only with ``replace``."""
         if dry_run:
             return self._merge_batch(batch, replace)[0]
         with self._lock():
@@ -125,10 +125,10 @@ class LabelStore:
         self,
         mailings: Iterable[str] | None = None,
         *,
-        unread: bool = False,  # add rows whose reasons no known scorecard gave, without levels, and a mark
-        addressee: bool = False,  # add b_no and address_key
+        unread: bool = False,  # also rows with reasons of no known scorecard, and the column `unread`
+        addressee: bool = False,  # also the columns b_no and address_key
     ) -> pl.LazyFrame:
-        """Return labelled rows with an assessed risk: EVIDENCE_DTYPES, ``mailing``, ``recorded`` (Datetime, UTC)."""
+        """Return labelled rows that have a probability: EVIDENCE_DTYPES, ``mailing``, ``recorded`` (Datetime, UTC)."""
         wanted = None if mailings is None else set(mailings)
         paths = [path for path in self._files() if wanted is None or path.stem in wanted]
         for path in paths:
@@ -151,7 +151,7 @@ class LabelStore:
         return _newest(rows).select("b_no", "address_key", "bounced", "bounce_reason", "bounced_at", "mailed")
 
     def history(self, b_no: str | None = None) -> pl.LazyFrame | None:
-        """Return the last known letter to each addressee (:data:`HISTORY_SCHEMA`); ``b_no``: only to this number."""
+        """Return the last known outcome for each addressee (:data:`HISTORY_SCHEMA`), or only for those of ``b_no``."""
         # counts only moved, absent and certainly delivered; other outcomes do not hide an older one of these
         if not self._files():
             return None
@@ -163,7 +163,7 @@ class LabelStore:
         return _newest(rows).select(list(HISTORY_SCHEMA))
 
     def _outcomes(self, b_no: str | None = None) -> pl.LazyFrame:
-        """Return a row for each outcome and address, as written and as corrected."""
+        """Return a row for each outcome and key of its address: the written one, and the corrected if it differs."""
         names = ["row_id", "mailed", "bounced", "said", "reason_code", "reason", "returned", "b_no"]
         both = ["address_key", "fixed_key"]
         empty = pl.LazyFrame(schema={name: STORE_SCHEMA[name] for name in [*names, *both]})
@@ -174,7 +174,7 @@ class LabelStore:
         return found.filter(pl.col("address_key").is_not_null()).with_columns(pl.col("b_no").cast(pl.UInt64))
 
     def holdings(self, numbers: Collection[str]) -> dict[Path, int]:
-        """Count the rows of these numbers (ten digits) in each mailing's file, without zeros."""
+        """Count the rows of business numbers (ten digits) by file of a mailing, without zeros."""
         counts = {
             path: int(collect_rows(scan_rows(path).select(_is_of(numbers).sum()), path).item())
             for path in self._files()

@@ -62,7 +62,7 @@ class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def tells_who_was_sent(self) -> bool:
-        """Whether the terms say of each row whether it was mailed."""
+        """Whether only rows with the actions ``sent`` were mailed, and count as delivered without an outcome."""
         return self.silence_is_delivery and self.sent is not None and ALL not in self.sent
 
     def certain_outcome(self) -> pl.Expr:
@@ -308,13 +308,13 @@ def address_keys() -> tuple[pl.Expr, pl.Expr]:
 
 
 def letter_expr() -> pl.Expr:
-    """Return the first row with the same number and address (UInt32); the frame must have all rows of a number."""
+    """Return the first ``row_id`` with the same number and address; the frame must have all rows of a number."""
     same, is_known = pl.col("row_id").min().over("b_no", "address_key"), pl.col("b_no", "address_key").is_not_null()
     return pl.when(pl.all_horizontal(is_known)).then(same).otherwise("row_id").alias("letter")
 
 
 def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchResult:
-    """Match outcomes (``OUTCOME_SCHEMA``) to mailed rows (:func:`find_candidates`); ``mailed``: the day of mailing."""
+    """Match outcomes (``OUTCOME_SCHEMA``) to rows (:func:`find_candidates`) that were mailed on the day ``mailed``."""
     # by row_id if given; else by number and address; else by a number that got only one letter
     numbers = (
         rows.filter(pl.col("b_no").is_not_null())
@@ -359,7 +359,7 @@ def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchR
 
 
 def merge_labels(labels: pl.DataFrame) -> pl.DataFrame:
-    """Merge labels of a row that agree: fill gaps, take the earliest day."""
+    """Merge labels that agree into one for each row: fill gaps, and take the earliest day of return."""
     parts = [pl.col(name).min() for name in LABEL_SCHEMA if name != "row_id"]
     return labels.group_by("row_id").agg(parts).sort("row_id").select(list(LABEL_SCHEMA)).cast(LABEL_SCHEMA)  # type: ignore[arg-type]
 
@@ -415,7 +415,7 @@ class LabelBatch:
 
 
 def merge_recorded(known: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tuple[pl.DataFrame, pl.Series, int]:
-    """Merge new labels into known ones; return them, contradicted rows that were kept, and the count of replaced."""
+    """Merge new labels into recorded ones; return these, row_ids of refused contradictions, and count of replaced."""
     known, new = (frame.select(list(_LABEL)) for frame in (known, new.with_columns(doubt=pl.lit(False))))
     both = known.select("row_id", was="said", was_code="reason_code").join(new, on="row_id")
     differs = (pl.col("was") != pl.col("said")) | (pl.col("was_code") != pl.col("reason_code"))
@@ -427,14 +427,14 @@ def merge_recorded(known: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tup
 
 
 def silent_letters(letters: pl.DataFrame, labels: pl.DataFrame, *, doubt: bool) -> pl.DataFrame:
-    """Return rows without an outcome for letters without a label."""
+    """Return label rows without an outcome for the ``letters`` without a label, all marked with ``doubt``."""
     quiet = letters.unique("row_id").join(labels, on="letter", how="anti").join(labels, on="row_id", how="anti")
     nothing = [pl.lit(None, dtype).alias(name) for name, dtype in _LABEL.items() if name not in ("row_id", "letter")]
     return quiet.with_columns(nothing).with_columns(doubt=pl.lit(doubt)).select(list(_LABEL))
 
 
 def add_known(rows: pl.DataFrame, before: pl.DataFrame, batch: LabelBatch, terms: MailingTerms) -> pl.DataFrame:
-    """Add the columns of the mailed rows to labels: as recorded before, else from the enriched file."""
+    """Complete labels to :data:`STORE_SCHEMA`: data of their rows as recorded before, else of the enriched file."""
     fresh = rows.join(before, on="row_id", how="anti")["row_id"]
     known = pl.concat([before.select("row_id", *KNOWN), batch.known(fresh).select("row_id", *KNOWN)])
     when = before.select("row_id", was_said="said", was_bounced="bounced", was_recorded="recorded")

@@ -95,7 +95,7 @@ def reason_code(text: pl.Expr) -> pl.Expr:
 
 
 def came_back(text: pl.Expr, header: str) -> pl.Expr:
-    """Read a cell under ``header``: whether the letter came back (Boolean); null for blank or unknown words."""
+    """Return whether a cell under ``header`` says that the letter came back; null for blank or unknown words."""
     # flags (Y, O, 1) count only under a header about returns; a reason (폐문부재) means a return
     words = _vocabulary()
     plain = text.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"[\s.\-_()\[\]]", "")
@@ -160,7 +160,7 @@ def read_outcomes(
     *,
     mailed: date | None = None,  # day of mailing, if rows have none; dates without a year follow it
 ) -> Outcomes:
-    """Read a table of outcomes; ``columns``: headers by role (:data:`ROLES`), other roles are found."""
+    """Read a table of outcomes; roles (:data:`ROLES`) without a header in ``columns`` are found by the headers."""
     with fetch_file(path) as data, open_table(path, read, data=data.path) as table, reading(table):
         found = _choose_columns(table, {role_code(role): header for role, header in (columns or {}).items()})
         chosen = found.columns

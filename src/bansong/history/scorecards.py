@@ -97,7 +97,7 @@ def append_event(path: Path, kind: str, version: str | None, data: Mapping[str, 
 
 
 def _parse_event(line: bytes) -> Event | None:
-    """Parse a line; ``None`` if it is no event, as every incomplete line."""
+    """Parse a line; ``None`` if it is incomplete, or no event."""
     try:
         record = json.loads(line)
         at, kind, version = datetime.fromisoformat(record["at"]), record["kind"], record["version"]
@@ -114,18 +114,18 @@ _TEXTS: Final = ("en", "ko", "source", "always")
 
 @dataclass(frozen=True, slots=True)
 class ScorecardDifference:
-    """A difference of scorecards ``a`` and ``b``; ``what``: name of the value, as ``status.active points``."""
+    """A value that differs between two scorecards."""
 
-    what: str
-    a: object
-    b: object
+    what: str  # name of the value, as "status.active points"
+    a: object  # value in the first scorecard
+    b: object  # value in the second one
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
 
 def add_missing_levels(card: Scorecard, builtin: Scorecard) -> tuple[Scorecard, tuple[str, ...]]:
-    """Add the levels that a learned scorecard of an older release lacks; return it and their names."""
+    """Add to a learned scorecard of an older release the levels that it lacks; return it, and their names."""
     missing = [
         (feature, level)
         for feature, levels in FEATURES.items()
@@ -233,7 +233,7 @@ class StoredScorecard:
 
 
 class ModelStore:
-    """A folder of scorecards (``<version>.toml``, never changed) and ``journal.jsonl``; by default ``models/``."""
+    """A folder of scorecards (``<version>.toml``, never changed) and their journal; by default ``models/``."""
 
     # reading takes no lock; writing waits up to ten seconds for another process
 
@@ -297,7 +297,7 @@ class ModelStore:
             append_event(self.path, PROMOTED, card.version, {**event, **own})
 
     def note(self, kind: str, event: Mapping[str, Any]) -> None:
-        """Record a decision that changes no scorecard: ``refused``, ``quarantined``, ``released``, …"""
+        """Record an event that does not change the scorecard in use: ``refused``, ``quarantined``, ``released``, …"""
         if kind in DECIDING:
             raise ValueError(gettext("{kind!r} changes the champion; use promote() or rollback()", kind=kind))
         version = event.get("version")
@@ -383,7 +383,7 @@ def resolve_model(model: str | Path | Scorecard | None, store: ModelStore | None
 
 
 def candidate_scorecards(version: str | None) -> list[Scorecard]:
-    """Return the scorecard of a version if it is stored, else all that may have given a file's reasons."""
+    """Return the stored scorecard of a version, else all scorecards: the built-in one and the stored ones."""
     store = ModelStore()
     if version is not None:
         with suppress(ModelError):  # the version of a scorecard file, given with `model`

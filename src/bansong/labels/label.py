@@ -91,7 +91,7 @@ def label(outcomes: str | Path, **options: Unpack[LabelKeywords]) -> LabelReport
     column ``bounced``, each row means a returned letter.
 
     The mailing is named by ``run`` (the id of a run, or its manifest) or ``file`` (the enriched file). ``sheet``,
-    ``encoding``, ``json_path`` and ``delimiter`` are for reading ``outcomes``; the same with ``file_`` in front are for
+    ``encoding``, ``json_path`` and ``delimiter`` are for reading ``outcomes``; those with ``file_`` in front are for
     reading the enriched file. ``mailed``: the day of mailing (a date, or text as 2026-10-05), if ``outcomes`` have
     none. ``returns_requested``: whether undeliverable letters were to come back; required. ``complete``: all returns
     are in. ``sent``: the actions whose rows were mailed, or ``all``; with ``complete`` and ``returns_requested``,
@@ -420,11 +420,11 @@ OTHER_MAILING: Final = "other_mailing"
 
 @dataclass(frozen=True, slots=True)
 class UnusedOutcome:
-    """An unusable outcome: its row (from 1, or that of the sheet), a code of PROBLEMS, and the cell at fault."""
+    """An outcome that cannot be used, and why."""
 
-    row: int
-    problem: str
-    value: str | None
+    row: int  # from 1; in a workbook, the row of the sheet
+    problem: str  # a code of PROBLEMS
+    value: str | None  # text of the cell at fault
 
     def __str__(self) -> str:
         value = f" ({self.value})" if self.value else ""
@@ -435,7 +435,7 @@ class UnusedOutcome:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LabelReport(Shown):
-    """The report of a table of outcomes. Displays as a table in a notebook and as text elsewhere.
+    """The report of recording a table of outcomes. Displays as a table in a notebook and as text elsewhere.
 
     ``ways``: outcomes by the way they were matched to rows. ``bounced``, ``not_bounced``: labelled rows. ``by_reason``:
     returns by reason code (``none`` without one). ``new``, ``known``, ``replaced``: labelled rows, compared with the

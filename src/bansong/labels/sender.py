@@ -68,12 +68,12 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class LabelSender:
-    """Sends the labels of a run; ``first_row``: number of a job's first row, if its results do not prove it."""
+    """Sends the labels of a run to the jobs in which their rows were bought."""
 
     ledger: Ledger
     terms: ServiceOptions
     url: BaseUrl
-    first_row: int | None
+    first_row: int | None  # the service's key of a job's first row, if its results do not prove it
     sent: int = field(default=0, init=False)
     refused: int = field(default=0, init=False)
     doubts: int = field(default=0, init=False)
@@ -100,7 +100,7 @@ class LabelSender:
         return halt
 
     def count_unnumbered(self, labels: Sequence[RowLabel]) -> int:
-        """Count the labels whose row in the job has no known number."""
+        """Count the labels of jobs whose numbering of rows is not known."""
         return sum(self._bases.get(label.upload, 0) is None for label in labels)
 
     def _explain_progress(self) -> str:
@@ -283,7 +283,7 @@ class SendReport:
 def labels_with_lookups(
     labels: pl.DataFrame, table: Table, columns: Mapping[str, str] | None = None, prefix: str = ""
 ) -> pl.DataFrame:
-    """Return the labels with an outcome, and their lookups: ``row_id``, ``bounced``, ``reason``, LOOKUP."""
+    """Return the labels that have an outcome, with their lookups: ``row_id``, ``bounced``, ``reason``, LOOKUP."""
     with reading(table):
         ours = find_earlier_columns(table, prefix).places
         unfolded, chosen = choose_nested(table, RECORD_COLUMNS, columns, ours)
@@ -304,7 +304,7 @@ def send_labels(
     first_row: int | None = None,
     cancel: CancelToken | None = None,
 ) -> SendReport:
-    """Send labels (:func:`labels_with_lookups`) once to the jobs in which their rows were bought."""
+    """Send each label (:func:`labels_with_lookups`) once, to the job in which its row was bought."""
     # if a lookup was in several jobs, the last one before `mailed` gets the label
     if first_row not in (None, 0, 1, 2):
         raise UsageError(FIRST_ROW_INVALID, first_row=first_row)

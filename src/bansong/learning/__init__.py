@@ -1,1 +1,1 @@
-"""Learn the scorecard from returned letters; a gate decides on its promotion."""
+"""Learn a scorecard from returned letters, and test whether it should replace the one in use."""

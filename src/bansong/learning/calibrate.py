@@ -1,4 +1,4 @@
-"""Calibrate: learn a scorecard from labels, and promote it if it is certainly better."""
+"""Learn a scorecard from labels, and promote it if it is certainly better."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def _report_nothing(champion: Scorecard, data: TrainingData, *, dry_run: bool) -
 
 
 def _released_mailings(events: Sequence[Event]) -> dict[str, tuple[int, int]]:
-    """Return letters and returns of mailings that an audit, which older versions had, released from quarantine."""
+    """Return counts (letters, returns) of mailings that older versions of bansong released from quarantine."""
     found: dict[str, tuple[int, int]] = {}
     for event in events:
         if event.kind == "released":

@@ -33,7 +33,7 @@ USUAL = 0.95
 
 
 def interval(hits: int, of: int, confidence: float = USUAL) -> tuple[float, float]:
-    """Return the confidence interval of a share by Wilson's score (1927); (0, 1) without rows."""
+    """Return the confidence interval of the share ``hits / of`` by Wilson's score (1927); (0, 1) without rows."""
     if not of:
         return 0.0, 1.0
     z = NormalDist().inv_cdf((1 + confidence) / 2)
@@ -58,7 +58,7 @@ NONE: Final = "(none)"
 
 
 def level_counts(evidence: pl.LazyFrame) -> pl.DataFrame:
-    """Count the rows with each level: ``feature``, ``level`` (String, :data:`NONE` without one), ``n`` (Int64)."""
+    """Count the rows for each level of the scorecard's features: ``feature``, ``level`` (String), ``n`` (Int64)."""
     names = [name for name in evidence.collect_schema().names() if name.startswith(LEVEL)]
     patterns = evidence.group_by(names).agg(pl.len().cast(pl.Int64).alias("n")).collect(engine="streaming")
     levels = patterns.with_columns(pl.col(names).cast(pl.String).fill_null(NONE))
@@ -119,19 +119,19 @@ _SPREAD: Final = (1 / 3.0, 1 / 0.5, 1 / 0.5)  # inverse standard deviations of t
 
 @dataclass(frozen=True, slots=True)
 class FalseBounces:
-    """Estimated share of arrived letters that are recorded as returned; ``low`` to ``high``: 90 % interval."""
+    """Estimated share of arrived letters that are recorded as returned."""
 
     share: float
-    low: float
-    high: float
+    low: float  # lower limit of a 90 % interval
+    high: float  # upper limit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankedLetters:
-    """Letters with a ``score`` (log-odds) from a fit to other letters; ``bounced``: 1 or 0."""
+    """Letters with scores from a fit to other letters."""
 
-    score: Array
-    bounced: Array
+    score: Array  # log-odds
+    bounced: Array  # 1 or 0
 
     @classmethod
     def of(cls, letters: pl.DataFrame, prior: Scorecard) -> RankedLetters:
@@ -149,7 +149,7 @@ class RankedLetters:
         return RankedLetters(self.score[chosen], self.bounced[chosen])
 
     def false_bounces(self) -> FalseBounces:
-        """Estimate the share of wrong returns by the likelihood of the best curve for each share."""
+        """Estimate the share of wrong returns: the likeliest one, with the curve fitted for each share."""
         bins, theta, values = _Bins.of(self), np.array(_MIDDLE), list[float]()
         for share in _SHARES:
             theta, value = bins.climb(theta, share)
@@ -223,7 +223,7 @@ MANY_ASIDE: Final = 0.2  # with more letters in quarantine, the other labels are
 
 
 def distrust(set_aside: int, letters: int) -> tuple[str, ...]:
-    """Return why no labels are trusted if too many letters are in quarantine, else nothing."""
+    """Return why no labels are trusted if too many letters (``set_aside``) are in quarantine, else nothing."""
     if set_aside <= MANY_ASIDE * letters:
         return ()
     why = gettext_noop("{set_aside:,} of {letters:,} letters are in quarantine, so the others are not trusted either")
@@ -287,7 +287,7 @@ class ControlGroup:
         )
 
     def describe_uncertainty(self) -> str | None:
-        """Return why returns may be missing, with the remedy; ``None`` if they cannot be."""
+        """Return why returns may be missing, with the remedy; ``None`` if there is no reason to assume it."""
         groups = [(self.letters, self.returned)]
         if (
             self.letters < _MIN_CONTROL_LETTERS
@@ -339,8 +339,9 @@ class LabelChecks:
 
 
 def check_labels(parts: Mapping[str, pl.DataFrame], champion: Scorecard, prior: Scorecard) -> LabelChecks:
-    """Check the labels of mailings (rows by name, in order of use), each alone and all together."""
-    # letters are ranked by `prior`, since the champion has learned from these labels
+    """Check the labels of each mailing alone, then of the mailings together."""
+    # `parts`: rows by mailing, in the order of learning; letters are ranked by `prior`, since the champion has learned
+    # from these labels
     checks = _MailingChecks(parts, {name: count_patterns(part.lazy()) for name, part in parts.items()}, champion)
     checks.judge_each()
     for group in _groups(checks.remaining()):
@@ -352,7 +353,7 @@ def check_labels(parts: Mapping[str, pl.DataFrame], champion: Scorecard, prior: 
 
 
 def label_doubts(counted: pl.DataFrame, champion: Scorecard, *, part: bool = False) -> tuple[str, ...]:
-    """Return why labels (counts by pattern) cannot be right; ``part``: they are one of several mailings."""
+    """Return why labels (:func:`count_patterns`) cannot be right; ``part`` marks one of several mailings."""
     n, bounced = (counted[name].cast(pl.Float64).to_numpy() for name in ("n", "bounced"))
     letters, returned = int(n.sum()), int(bounced.sum())
     probabilities = predict(champion, design(counted))
@@ -382,7 +383,7 @@ def label_doubts(counted: pl.DataFrame, champion: Scorecard, *, part: bool = Fal
 
 
 def one_class(n: int) -> str:
-    """Return the doubt about ``n`` letters that are all said to have come back."""
+    """Return the doubt about ``n`` letters that are all labelled as returned."""
     return Phrase("one class only: all {n:,} letters came back, none is known to have arrived", n=n)
 
 

@@ -1,6 +1,7 @@
-"""Fit points to labelled letters, and make a challenging scorecard of them.
+"""Fit the points of a scorecard to labelled letters, to make a challenger of the scorecard in use.
 
-The estimate is a hierarchical maximum a posteriori. With the expert's points in log-odds (10 points are ln 2)::
+The estimate is a hierarchical maximum a posteriori. With the expert's points (of the built-in scorecard) in
+log-odds (10 points are ln 2)::
 
     η = base + shift + slope · Σ points + Σ δ(level)          p = ceiling · σ(η)
     P(the label says it came back) = e0 + (1 - e0) · p
@@ -67,13 +68,13 @@ def usable(evidence: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def count_patterns(evidence: pl.LazyFrame) -> pl.DataFrame:
-    """Count usable rows by pattern of levels: ``level:<feature>`` (Enum), ``n`` and ``bounced`` (UInt32)."""
+    """Count usable rows by pattern (combination of levels): ``level:<feature>`` (Enum), ``n``, ``bounced`` (UInt32)."""
     counted = usable(evidence).group_by(LEVELS).agg(pl.len().alias("n"), pl.col("bounced").sum())
     return counted.collect(engine="streaming")
 
 
 def merge_patterns(parts: list[pl.DataFrame]) -> pl.DataFrame:
-    """Add up counts of patterns."""
+    """Add up several results of :func:`count_patterns`."""
     return pl.concat(parts).group_by(LEVELS).agg(pl.col(COUNTS).sum())
 
 
@@ -85,7 +86,7 @@ _ENDS: Final = tuple(accumulate(_SIZES))[:-1]
 
 
 def expert_points(card: Scorecard) -> list[int]:
-    """Return the points of all levels in the order of :data:`TERMS`."""
+    """Return a scorecard's points of all levels, in the order of :data:`TERMS`."""
     return [card.features[feature][level].points for feature, level in TERMS]
 
 
@@ -105,7 +106,7 @@ class Design:
         return total
 
     def sums(self, values: Array) -> Array:
-        """Return the sum of ``values`` over the rows with each term."""
+        """Return, for each term, the sum of ``values`` over the rows that have it."""
         counts = [
             np.bincount(codes, weights=values, minlength=size + 1)[:size]
             for codes, size in zip(self.codes, _SIZES, strict=True)
@@ -141,7 +142,7 @@ class Design:
 
 
 def design(patterns: pl.DataFrame) -> Design:
-    """Return the design matrix of patterns."""
+    """Return the design matrix of the patterns of :func:`count_patterns`."""
     return Design(
         tuple(
             patterns[column].to_physical().cast(pl.Int64).fill_null(size).to_numpy()
@@ -187,12 +188,12 @@ class Priors:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Estimated parameters; ``deltas``: in log-odds, in the order of :data:`TERMS`."""
+    """Estimated parameters."""
 
     prior: Scorecard
     shift: float
     slope: float
-    deltas: Array
+    deltas: Array  # in log-odds, in the order of TERMS
     ceiling: float
     false_bounces: float
 
@@ -214,7 +215,7 @@ class Fit:
 
 
 def fit_points(patterns: pl.DataFrame, prior: Scorecard, priors: Priors | None = None, start: Fit | None = None) -> Fit:
-    """Fit points to :func:`count_patterns`; ``start``: an earlier fit, which saves steps."""
+    """Fit points to patterns (:func:`count_patterns`); it takes fewer steps from an earlier fit (``start``)."""
     priors = priors or Priors()
     if start is None and patterns.height > 2 * _FEW:  # a fit to a part of the letters saves most steps
         start = fit_points(patterns.sample(patterns.height // _PART, seed=1), prior, priors)
@@ -238,12 +239,12 @@ def fit_points(patterns: pl.DataFrame, prior: Scorecard, priors: Priors | None =
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """Parameters ``theta``, and at these: σ(η), the probability of a returned label, the log-posterior."""
+    """Parameters (``theta``), and the values of the model at these."""
 
     theta: Array
-    sigma: Array
-    label: Array
-    value: float
+    sigma: Array  # σ(η)
+    label: Array  # probabilities that labels say `returned`
+    value: float  # log-posterior
 
     @property
     def ceiling(self) -> float:
@@ -256,7 +257,7 @@ class _Point:
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """The log-posterior of shift, slope, deltas, log-odds of the ceiling and e0, in this order."""
+    """The log-posterior as a function of shift, slope, deltas, log-odds of the ceiling, and e0, in this order."""
 
     prior: Scorecard
     design: Design
@@ -301,7 +302,7 @@ class _Problem:
         return _Point(theta, sigma, label, value)
 
     def step(self, here: _Point, information: Array) -> Array:
-        """Return the step of Fisher scoring; e0 stays 0 if it would become negative."""
+        """Return the step of Fisher scoring; ``e0`` (share of false returns) stays 0 if it would become negative."""
         theta, label = here.theta, here.label
         d_eta, others = self._slopes(here)
         by_label = (self.bounced - self.n * label) / (label * (1 - label))
@@ -338,7 +339,7 @@ class _Problem:
         return whole
 
     def _slopes(self, here: _Point) -> tuple[Array, Array]:
-        """Return the derivatives of a label's probability: by η; by log-odds of the ceiling and e0 (a row each)."""
+        """Return the derivatives of a label's probability by η, and by log-odds of the ceiling and e0 (a row each)."""
         ceiling, e0, p = here.ceiling, here.e0, here.ceiling * here.sigma
         d_eta: Array = (1 - e0) * p * (1 - here.sigma)
         return d_eta, np.stack([(1 - e0) * p * (1 - ceiling), 1 - p])
@@ -372,7 +373,7 @@ def make_challenger(fit: Fit, champion: Scorecard) -> Scorecard:
 
 
 def keep_held(challenger: Scorecard, champion: Scorecard) -> Scorecard:
-    """Keep the champion's points of every level that alone keeps a letter from being mailed."""
+    """Undo the challenger's lower points of each level that alone keeps a letter from being mailed."""
     # such letters are rarely mailed, and unrecorded returns would lower these levels most
     fallen = champion.base.points - challenger.base.points
     mailed = (champion.grades[grade] for grade in GRADES[:-1] if getattr(champion.actions, grade) not in HELD)
@@ -394,7 +395,7 @@ def _scores(card: Scorecard, levels: Design) -> Array:
 
 
 def predict(card: Scorecard, levels: Design) -> Array:
-    """Return the return probabilities of patterns by a scorecard."""
+    """Return a scorecard's probability of return for each row of a design matrix."""
     return card.ceiling / (1 + 2 ** (-_scores(card, levels) / card.points_to_double))
 
 
@@ -411,7 +412,7 @@ def _limit_move(value: float, before: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Effect of a new scorecard on ``letters``: how many more it holds or mails, and how many of these come back."""
+    """Effect of a new scorecard on ``letters``: how many more it holds or mails, and expected returns of these."""
 
     letters: int
     held: int

@@ -97,13 +97,13 @@ def select_training_rows(
 
 @dataclass(frozen=True, slots=True)
 class _MailingDoubts:
-    """Labels by mailing in order of use, and doubts; ``returns_only``: mailings that cannot be released."""
+    """Labels and doubts by mailing."""
 
-    parts: Mapping[str, pl.DataFrame]
+    parts: Mapping[str, pl.DataFrame]  # labels, in the order of learning
     doubts: Mapping[str, tuple[str, ...]]
-    returns_only: frozenset[str]
+    returns_only: frozenset[str]  # mailings with returns only, which cannot leave quarantine
     checks: LabelChecks
-    false_bounces: float
+    false_bounces: float  # highest possible share of wrong returns
 
     @classmethod
     def of(
@@ -183,15 +183,15 @@ _MIN_RECORDED_SHARE: Final = 0.4  # assumed recorded share of the returns, if so
 
 
 class Recording(NamedTuple):
-    """Assumed errors of recording: share of wrong returns (``None``: as fitted), recorded share of ``returns``."""
+    """Assumed errors of the recorded outcomes."""
 
-    false_bounces: float | None = None
-    returns: float = 1.0
+    false_bounces: float | None = None  # share of arrived letters recorded as returned; None: as fitted
+    returns: float = 1.0  # share of returns that are recorded
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """State of a contest after a block: number of labels, and the lowest log e-value of all kinds of recording."""
+    """State of a contest after a block: count of labels, and lowest log e-value over the :class:`Recording` errors."""
 
     labels: int
     log_e: float
@@ -199,9 +199,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A contest of champion and challenger over blocks of labels; ``fit``: to all labels."""
+    """A contest of champion and challenger over blocks of labels."""
 
-    fit: Fit
+    fit: Fit  # fit of the challenger to all labels
     steps: tuple[Step, ...]
 
     @property
@@ -211,7 +211,7 @@ class Gate:
 
 
 def blocks(evidence: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield blocks of letters in order, as patterns: 50 letters at least, then a quarter of those before."""
+    """Yield consecutive blocks of letters as patterns: 50 letters each, later a quarter of those before."""
     first = 0
     while first < evidence.height:
         size = max(_FIRST, int(first * _BLOCK_GROWTH))
@@ -226,7 +226,7 @@ def run_gate(
     prior: Scorecard,
     ways: Sequence[Recording] = (Recording(),),
 ) -> Gate:
-    """Carry out a contest over the blocks ``after``; ``before``: patterns known at the champion's promotion."""
+    """Carry out a contest over the blocks ``after`` the champion's promotion; ``before`` are the patterns before it."""
     seen = [] if before is None else [before]
     labels, log_e, steps, fit = 0, [0.0] * len(ways), list[Step](), None
     for block in after:
@@ -270,7 +270,7 @@ class JudgedLabels(msgspec.Struct, frozen=True):
 
     @property
     def required(self) -> float:
-        """E-value for a promotion."""
+        """E-value that a promotion requires."""
         return ENOUGH * (1 + self.rewritten) ** 2
 
     def as_event(self) -> dict[str, object]:
@@ -278,7 +278,7 @@ class JudgedLabels(msgspec.Struct, frozen=True):
 
 
 def continue_test(rows: pl.DataFrame, release: str, earlier: JudgedLabels | None) -> JudgedLabels:
-    """Continue a contest if its labels are unchanged, else begin a new one; ``release``: expert's version."""
+    """Continue a contest if its labels and the built-in scorecard (``release``) are unchanged, else begin a new one."""
     digest = _digest(rows, release)
     if earlier is None:
         return JudgedLabels(rows.height, digest)

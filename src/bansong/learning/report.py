@@ -58,7 +58,7 @@ def open_labelled(path: Path) -> Iterator[tuple[pl.LazyFrame, Table]]:
 
 
 def _find_columns(headers: Sequence[str]) -> dict[str, int]:
-    """Find our columns; of several with one name the last, since ours stand behind the user's."""
+    """Find bansong's columns; of several with one name the last, since they follow the user's columns."""
     found = {}
     for place, header in enumerate(headers):
         name = _NAMES.get(re.sub(r"_bv[0-9]*$", "", header))
@@ -148,7 +148,7 @@ class Calibration(Shown):
     left_out: int  # rows without one of them
     bounced: int
     expected: float  # sum of the probabilities
-    ratio: float | None  # bounced over expected; `None` if not defined, as the other figures
+    ratio: float | None  # bounced over expected; `None` (also of other figures): not defined
     low: float | None  # 95 % interval of `ratio` (Wilson)
     high: float | None
     brier: float | None  # mean squared error
@@ -381,7 +381,7 @@ UNREAD_ENGINE: Final = gettext_noop("service or unknown")  # engine of labels wi
 
 
 def store_calibration(folder: Path | None = None) -> tuple[str, Calibration]:
-    """Compare the probabilities of a label store with its outcomes; return its folder, too."""
+    """Compare probabilities and outcomes of a label store; return the path of its folder, too."""
     store = LabelStore(folder)
     whose = pl.when("unread").then(pl.lit(UNREAD_ENGINE)).otherwise(pl.lit("local"))
     return str(store.folder), calibration(store.evidence(unread=True).with_columns(engine=whose))

@@ -1,1 +1,1 @@
-"""Buying answers: the ledger, and the engines that pay."""
+"""Purchase of answers from the hosted service: the ledger, and the engines that buy."""

@@ -1,4 +1,4 @@
-"""Join the ledger's answers to the rows of a run, as the nine columns."""
+"""Join the ledger's answers to the rows of a run, as the answer columns (ADDED_COLUMNS)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def find_outcomes(
     lang: Lang,
     stopped: bool = False,  # repeating the command would not buy the rest
 ) -> pl.DataFrame:
-    """Return :data:`LOOKUP` and the nine columns of the lookups with an outcome: answered, in doubt, not bought …"""
+    """Return :data:`LOOKUP` and ADDED_COLUMNS of the lookups with an outcome: answered, in doubt, not bought …"""
     parts = [_select_standing(part, run_id, since) for part in ledger.entries(lookups[KEY])]
     known = pl.concat(
         [pl.DataFrame(schema=_SCHEMA | {"place": pl.get_index_type(), "stands": pl.String}), *parts], how="diagonal"
@@ -122,14 +122,14 @@ def _garbled_expr(lang: Lang) -> pl.Expr:
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswers:
-    """Outcomes of lookups in memory-mapped files; ``places`` says which lookup has which, in a few bytes each."""
+    """Outcomes of lookups in memory-mapped files, and a small index from lookups to outcomes."""
 
-    places: pl.LazyFrame
+    places: pl.LazyFrame  # hash of a lookup (SHORT), and index of its row in `answers`
     answers: pl.DataFrame
-    seed: int
+    seed: int  # of the hash
 
     def join_to(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Add the nine columns to rows with :data:`LOOKUP`, null without an outcome; rows keep their order."""
+        """Add ADDED_COLUMNS to rows with the column :data:`LOOKUP`, null without an outcome; rows keep their order."""
         numbered = rows.with_columns(short_expr(self.seed))
         placed = numbered.join(self.places, on=SHORT, how="left", maintain_order="left")
 
@@ -142,7 +142,7 @@ class StoredAnswers:
 
 
 def store_answers(ledger: Ledger, lookups: pl.DataFrame, folder: Path, **how: Any) -> StoredAnswers:
-    """Write the result of :func:`find_outcomes` to a folder, in parts that fit in memory."""
+    """Find the outcomes of lookups (:func:`find_outcomes`) part by part, and write them to files in a folder."""
     seed, begins = seed_without_collisions(lookups), 0
     places, answers = list[pl.DataFrame](), list[pl.DataFrame]()
     for part in [*lookups.iter_slices(_LOOKUPS_A_PART)] or [lookups]:
@@ -188,7 +188,7 @@ def _select_standing(entries: pl.DataFrame, run_id: str, since: float) -> pl.Dat
 
 
 def attach_answers(rows: pl.LazyFrame, found: StoredAnswers, lang: Lang) -> pl.LazyFrame:
-    """Add the nine columns from the ledger to rows with :data:`LOOKUP`; rows without a lookup are invalid."""
+    """Add ADDED_COLUMNS from the ledger to rows with the column :data:`LOOKUP`; rows without a lookup are invalid."""
     invalid = pl.col(LOOKUP).is_null()
     return found.join_to(rows).with_columns(
         pl.when(invalid).then(pl.lit("invalid")).otherwise(pl.col("row_status")).alias("row_status"),
@@ -197,7 +197,7 @@ def attach_answers(rows: pl.LazyFrame, found: StoredAnswers, lang: Lang) -> pl.L
 
 
 def overlay_answers(rows: pl.LazyFrame, found: StoredAnswers) -> pl.LazyFrame:
-    """Replace local answers by the service's; without one, take only the status and note of the outcome."""
+    """Replace local answers by those of the service; an outcome without an answer replaces only status and note."""
     joined = found.join_to(rows.rename({name: BEFORE + name for name in ADDED_COLUMNS}))
     answered = pl.col("row_status").is_in(["verified", "cached"]).fill_null(False)
     status_columns = ("row_status", "row_note")
@@ -213,7 +213,7 @@ def overlay_answers(rows: pl.LazyFrame, found: StoredAnswers) -> pl.LazyFrame:
 
 
 def agreement_counts() -> tuple[pl.Expr, ...]:
-    """Return aggregations on how local engine and service agree: statuses known to both, actions, probabilities."""
+    """Return aggregations that compare local answers with the service's: statuses, actions and probabilities."""
     both = pl.col(BEFORE + "both")
     status = pl.when(both).then(meaning_expr(pl.col("biz_status")))
     ours = pl.when(both & (pl.col(BEFORE + "biz_status") != "unknown")).then(pl.col(BEFORE + "biz_status"))

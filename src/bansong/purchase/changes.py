@@ -26,7 +26,7 @@
              sent           ── LabelDoubted ────▶ doubt
              sent           ── LabelRetracted ──▶ prepared
 
-A change that does not fit the present state is refused with its transaction. A lookup may be asked or prepared if it is
+A change that does not fit the present state is refused with its transaction. A lookup may be sent or prepared if it is
 new, was refused, or is done (its answer may be too old); never if it may have been paid without an answer. A refused or
 doubtful label is sent again only with ``resend``. A label that differs from the last one of its row is a new label: the
 service takes the latest.
@@ -76,18 +76,18 @@ _ANSWERED: Final = """
 
 
 def spent_trials(connection: sqlite3.Connection, origin: str) -> int:
-    """Count the trial uploads to ``origin`` that may have been paid since an upload was answered."""
+    """Count the trial uploads to ``origin``, perhaps paid, that were made since the last answered upload."""
     count = f"SELECT count(*) FROM uploads WHERE origin = ? AND {_SPENT}"
     return int(connection.execute(count, (origin,)).fetchone()[0])
 
 
 def unanswered_requests(connection: sqlite3.Connection, origin: str) -> int:
-    """Count the unanswered single requests to ``origin``, perhaps paid, in runs since the last one with an answer."""
+    """Count the unanswered single requests to ``origin``, perhaps paid, of runs after the last run with an answer."""
     return int(connection.execute(_UNANSWERED, {"origin": origin}).fetchone()[0])
 
 
 def has_enough_answers(answered: Collection[int], rows: int) -> bool:
-    """Whether half of the rows are answered; in a preview of the first rows, half up to the last answered one."""
+    """Whether half of the rows are answered, or ten rows and half of those up to the last answered one (a preview)."""
     return 2 * len(answered) >= rows or (len(answered) >= _MIN_PREVIEW and 2 * len(answered) >= max(answered) + 1)
 
 
@@ -106,7 +106,7 @@ def end_trial(tx: Transaction, upload: int) -> None:
 
 
 def allow_trial(tx: Transaction, origin: str) -> None:
-    """Allow one more trial upload to ``origin``, and forget its unanswered single requests."""
+    """Allow one more trial upload to ``origin``, and reset the count of its unanswered single requests."""
     oldest = f"SELECT min(number) FROM uploads WHERE origin = :origin AND {_SPENT}"
     tx.connection.execute(
         f"INSERT INTO trials (origin, upload, run) VALUES (:origin, coalesce(({oldest}), 0), "
@@ -121,7 +121,7 @@ def allow_trial(tx: Transaction, origin: str) -> None:
 
 
 def follow_numbers(tx: Transaction) -> None:
-    """Lower the limits of trials after rows were deleted, since SQLite gives their numbers to new rows."""
+    """Lower the numbers in ``trials`` after uploads or runs were deleted, since SQLite reuses their numbers."""
     tx.connection.execute(
         "UPDATE trials SET upload = min(upload, coalesce((SELECT max(number) FROM uploads), 0)), "
         "run = min(run, coalesce((SELECT max(number) FROM runs), 0))"
@@ -188,7 +188,7 @@ def keep_answer(tx: Transaction, key: bytes, answer: Answer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LookupUnreadable:
-    """Records an unreadable answer: the lookup is probably paid, and only a person may have it asked again."""
+    """Records an unreadable answer: the lookup is probably paid, and is sent again only if the user decides so."""
 
     key: bytes
     raw: bytes
@@ -220,7 +220,7 @@ class _LookupStep:
 
 
 class LookupRefused(_LookupStep):
-    """Records that the service refused a lookup: it is not paid and may be asked again."""
+    """Records that the service refused a lookup: it is not paid and may be sent again."""
 
     def _step(self, tx: Transaction, values: dict[str, Value]) -> int:
         tx.delete_request(key=self.key)
@@ -244,11 +244,11 @@ class LookupDoubted(_LookupStep):
 
 @dataclass(frozen=True, slots=True)
 class UploadPrepared:
-    """Records that lookups are about to be uploaded in this order."""
+    """Records that lookups are about to be uploaded, in the order of ``rows``."""
 
     upload: str
     run_id: str
-    rows: Sequence[tuple[bytes, str]]
+    rows: Sequence[tuple[bytes, str]]  # lookup key and business number
     offline: bool | None
     paid: bool | None
     origin: str
@@ -277,7 +277,7 @@ class UploadPrepared:
 
 
 def step_upload(change: object, tx: Transaction, upload: str, state: str, legal: str, **more: Value) -> dict[str, int]:
-    """Move an upload from one of the ``legal`` states to ``state``; return the parameter of :data:`OF_UPLOAD`."""
+    """Move an upload from one of the ``legal`` states to ``state``; return the SQL parameter of :data:`OF_UPLOAD`."""
     columns = "".join(f", {name} = :{name}" for name in more)
     tx.one(
         change,
@@ -306,7 +306,7 @@ class _UploadStep:
 
 
 class UploadGated(_UploadStep):
-    """Records that the last bytes of an upload are about to be sent; from now on the service may have taken it."""
+    """Records that the last bytes of an upload are about to be sent; from then on the service may have accepted it."""
 
     LEGAL, STATE = "'prepared'", "gated"
 
@@ -318,7 +318,7 @@ class UploadSent(_UploadStep):
 
 
 class UploadRefused(_UploadStep):
-    """Records that the service refused a whole upload: it is not paid, and its lookups may be asked again."""
+    """Records that the service refused a whole upload: it is not paid, and its lookups may be sent again."""
 
     LEGAL, STATE, FREES_ROWS = "'prepared', 'gated', 'sent'", "refused", True
 
@@ -351,7 +351,7 @@ class UploadUnreadable:
 
 @dataclass(frozen=True, slots=True)
 class JobKnown:
-    """Records that the service named the job of an upload, whose rows are then paid."""
+    """Records the id of an upload's job, as the service returned it; the rows of the upload count as paid."""
 
     upload: str
     job_id: str
@@ -378,7 +378,7 @@ def count_upload(tx: Transaction, upload: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class JobFetched:
-    """Records that the results of a job were fetched: answers and faults by place in the upload."""
+    """Records the fetched results of a job: answers, and error texts, by row of the upload (from 0)."""
 
     upload: str
     answers: Mapping[int, Answer]
@@ -451,13 +451,13 @@ _LABEL_AGAIN: Final = (
 
 
 class RowLabel(NamedTuple):
-    """A label of the row at ``place`` of ``upload`` (a number in the ledger); ``turn`` counts the labels of a row."""
+    """A label of an uploaded row: whether its letter came back, and why."""
 
-    upload: int
-    place: int
+    upload: int  # number in the ledger
+    place: int  # of the row in the upload, from 0
     bounced: bool
     reason: str | None
-    turn: int = 0
+    turn: int = 0  # counts the labels of a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,13 +491,13 @@ class _LabelStep:
 
 
 class LabelSent(_LabelStep):
-    """Records that a label is about to be sent; from now on it may have arrived."""
+    """Records that a label is about to be sent; from then on the service may have accepted it."""
 
     LEGAL, STATE = "'prepared'", "sent"
 
 
 class LabelDone(_LabelStep):
-    """Records that the service took a label."""
+    """Records that the service accepted a label."""
 
     LEGAL, STATE = "'sent'", "done"
 
@@ -522,7 +522,7 @@ class LabelRetracted(_LabelStep):
 
 @dataclass(frozen=True, slots=True)
 class JobNumbered:
-    """Records that the results of a job proved the service's key of its first row (``base``)."""
+    """Records the service's row key of a job's first row (``base``), which the results of the job prove."""
 
     upload: str
     base: int
@@ -535,7 +535,7 @@ LabelChange = LabelSent | LabelDone | LabelRefused | LabelDoubted | LabelRetract
 
 
 def prepare_labels(tx: Transaction, run_id: str, wanted: Iterable[RowLabel], *, resend: bool) -> LabelQueue:
-    """Record labels to be sent, one a row at most; ``resend``: also those refused or in doubt, as a decision."""
+    """Record labels to send; ``resend`` sends refused and doubtful ones again, and logs this as the user's decision."""
     run, states, again = tx.run(run_id), Counter[str](), Counter[int]()
     queue = []
     for one in wanted:

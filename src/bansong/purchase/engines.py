@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 
 
 class PaidEngine(ABC):
-    """Buys each missing lookup once and answers rows from the ledger."""
+    """An engine that buys each missing lookup once, and answers rows from the ledger."""
 
     def __init__(self, kind: EngineKind, options: ServiceOptions | None, local: LocalEngine | None) -> None:
         self.kind, self.local = kind, local or LocalEngine()
@@ -103,7 +103,7 @@ class PaidEngine(ABC):
             return self._quote(lookups, ledger, context)
 
     def answer(self, records: Records, context: RunContext) -> Answers:
-        """Buy the missing lookups of prepared records; after an error, too, every bought answer is in the ledger."""
+        """Buy the missing lookups of prepared records, and answer these; the ledger keeps what a failed run bought."""
         lookups = self._lookups(records)
         with Ledger.open(self.path, clock=context.unix_time) as ledger:
             bought = buy(self, lookups, ledger, context)
@@ -123,7 +123,7 @@ class PaidEngine(ABC):
 
     @abstractmethod
     def _join_answers(self, rows: pl.LazyFrame, found: answer_join.StoredAnswers) -> pl.LazyFrame:
-        """Add the nine columns to prepared rows."""
+        """Add the answer columns (ADDED_COLUMNS) to prepared rows."""
 
     def select_wanted(self, standing: selection.Standing) -> pl.DataFrame:
         return standing.wanted
@@ -212,7 +212,7 @@ class PaidEngine(ABC):
 
 
 class ServiceEngine(PaidEngine):
-    """Answers every row by the hosted service: ``verify`` sends a request a lookup, ``batch`` sends uploads.
+    """Answers every row by the hosted service: by one request per lookup (``verify``), or by uploads (``batch``).
 
     ``options``: address, key and budget. ``local`` answers no row; if the budget does not last for all lookups, it
     chooses those to buy first. Raises :class:`bansong.errors.UsageError`.
@@ -254,7 +254,7 @@ class HybridEngine(PaidEngine):
         return selection.uncertain(selection.assess_lookups(standing.wanted, self.local), self.options.band)
 
     def counts(self) -> tuple[pl.Expr, ...]:
-        """Aggregations over answered rows: those of both engines, and their agreement."""
+        """Return the aggregations of both engines over answered rows, and those that compare their answers."""
         return (*super().counts(), *answer_join.agreement_counts(), *self.local.counts())
 
     def agreement(self, tallied: Mapping[str, Any]) -> Agreement:
@@ -268,7 +268,7 @@ class HybridEngine(PaidEngine):
 
 
 def paid_engine(kind: EngineKind, options: ServiceOptions, local: LocalEngine) -> PaidEngine:
-    """Return the engine of a kind that buys."""
+    """Return a buying engine of the given kind."""
     if kind.answers_locally:
         return HybridEngine(options, local=local)
     return ServiceEngine("batch" if kind.uploads else "verify", options, local=local)
@@ -292,13 +292,13 @@ def _ledger_run(engine: PaidEngine, context: RunContext) -> LedgerRun:
 def _read_standing(
     engine: PaidEngine, ledger: Ledger | None, lookups: pl.DataFrame, since: float, begun: float | None
 ) -> Standing:
-    """Compare lookups with the ledger; ``wanted``: those to buy, if neither budget nor quota limits the run."""
+    """Compare lookups with the ledger; ``wanted`` has those that the engine buys if no budget or quota limits it."""
     found = selection.standing(ledger, lookups, since, begun)
     return replace(found, wanted=engine.select_wanted(found))
 
 
 def buy(engine: PaidEngine, lookups: pl.DataFrame, ledger: Ledger, context: RunContext) -> Bought:
-    """Buy the missing lookups, within budget and quota; begin and end of the run are in the ledger."""
+    """Buy the missing lookups, within budget and quota; record begin and end of the run in the ledger."""
     run = _ledger_run(engine, context)
     begun = selection.continued_since(ledger.runs(), run)
     ledger.begin(run)
@@ -429,7 +429,7 @@ class _PaidRun:
         return [upload for upload in uploads if upload.id in wanted]
 
     def running(self) -> list[StoredUpload]:
-        """Return unfetched uploads with lookups of this run; all if one must be answered before buying more."""
+        """Return unfetched uploads with lookups of this run; all uploads if buying is stopped until one is answered."""
         uploads = self.ledger.open_uploads(self.engine.url.name)
         is_stopped = self.engine.kind.uploads and self.engine.why_stopped(self.ledger) is not None
         return [upload for upload in uploads if is_stopped or upload.id in self.standing.uploads]
@@ -465,7 +465,7 @@ class _PaidRun:
 
 
 async def _ask_quota(buying: PurchaseContext) -> tuple[QuotaStatus | None, ServiceError | None]:
-    """Return the quota, or the error that hides it; raise for a wrong key or address, before anything is spent."""
+    """Return the quota, or the error of asking for it; raise if purchases would fail, too (wrong key or address)."""
     account = unread = None
     with buying.dispatcher.cancellable_wait():  # no request is under way that had to be settled
         try:
@@ -490,7 +490,6 @@ async def _ask_quota_after(buying: PurchaseContext) -> QuotaStatus | None:
 
 
 def quota_of(account: Account) -> QuotaStatus:
-    """Return the quota of an account."""
     return QuotaStatus(account.limit, account.used, account.remaining)
 
 

@@ -1,4 +1,4 @@
-"""The open ledger, the journal of shared commits, and deletion of old or erased records."""
+"""The open ledger, a journal that commits the changes of many tasks together, and deletion of records."""
 
 # ruff: noqa: S608 - statements consist of constants of this package; values are always bound
 
@@ -70,7 +70,7 @@ def remember_limit(tx: Transaction, origin: str, rows: int) -> None:
 
 
 def purge(tx: Transaction, older_than_days: float) -> PurgeCounts:
-    """Delete records older than so many days; never those in doubt or under way."""
+    """Delete records older than so many days, except those in doubt or under way."""
     before = {"before": tx.now - older_than_days * DAY_S}
     run = tx.connection.execute
     lookups = run(_OLD_LOOKUPS, before).rowcount
@@ -136,7 +136,7 @@ class LedgerHoldings:
 
 
 def holdings(connection: sqlite3.Connection, b_no: str) -> LedgerHoldings:
-    """Return the records of a number (ten digits)."""
+    """Return the ledger's records of a business number (ten digits)."""
     number, run = {"b_no": b_no}, connection.execute
     shown = shown_ids(connection)
     lookups = [shown.get(key, key.hex()) for (key,) in run(_OPEN_LOOKUPS, number)]
@@ -155,7 +155,7 @@ def explain_unsettled(ids: Sequence[str]) -> str:
 
 
 def erase(tx: Transaction, b_no: str) -> None:
-    """Erase a settled number, also from notes, replies and file names; counts of paid lookups stay."""
+    """Erase a business number without unsettled lookups, also from notes, replies and file names; counts stay."""
     tx.delete_old_requests()
     for statement in _ERASE:
         tx.connection.execute(statement, {"b_no": b_no})
@@ -197,13 +197,13 @@ def _change(change: Callable[Concatenate[Transaction, P], R]) -> Callable[Concat
 
 @dataclass(frozen=True, slots=True)
 class LedgerRun:
-    """A run that may buy lookups from the service ``origin`` for a file."""
+    """A run that buys lookups, or sends labels, for an input file."""
 
     run_id: str
     engine: str
-    origin: str
+    origin: str  # of the service
     file: str
-    started: float
+    started: float  # unix seconds
 
 
 def _begin(tx: Transaction, run: LedgerRun) -> None:
@@ -219,7 +219,7 @@ def _end(tx: Transaction, run_id: str, outcome: str) -> None:
 
 
 class Ledger:
-    """An open ledger of lookups, uploads and labels, for any thread; its methods raise :class:`LedgerError`."""
+    """An open, thread-safe ledger of lookups, uploads and labels. Its methods raise :class:`LedgerError`."""
 
     path: Path
     created: bool  # the file was made by this process
@@ -297,7 +297,7 @@ class Ledger:
                 change.write(tx)
 
     def entries(self, keys: pl.Series, *, answers: bool = True) -> Iterator[pl.DataFrame]:
-        """Yield the known lookups among ``keys`` (Binary), by 50,000; ``place``: position in ``keys``."""
+        """Yield frames of the ledger's lookups among ``keys`` (Binary); ``place`` is the position in ``keys``."""
         # run and upload: those of the last bought answer if there is one, else those of the last request; without
         # answers it is several times as fast
         for first in range(0, len(keys), queries.CHUNK):
@@ -307,7 +307,7 @@ class Ledger:
                 yield frame
 
     def limit(self, origin: str) -> int | None:
-        """Return how many rows the service takes in an upload; ``None`` if not learned in the last 30 days."""
+        """Return how many rows the service accepts in an upload; ``None`` if not recorded in the last 30 days."""
         with self._connect() as connection:
             found = connection.execute(
                 "SELECT rows FROM limits WHERE origin = ? AND at >= ?", (origin, self._clock() - LIMIT_KEPT_S)
@@ -317,7 +317,7 @@ class Ledger:
     def prepare_labels(
         self, run: LedgerRun, wanted: Iterable[changes.RowLabel], *, resend: bool = False
     ) -> changes.LabelQueue:
-        """Record a run and its labels to be sent; without labels the run is not kept."""
+        """Record a run and the labels that it will send; without labels, the run is not recorded."""
         with self._transaction() as tx:
             _begin(tx, run)
             return changes.prepare_labels(tx, run.run_id, wanted, resend=resend)
@@ -356,7 +356,7 @@ class Ledger:
         return purged
 
     def erase(self, numbers: Iterable[str]) -> None:
-        """Erase numbers (ten digits) so that none of their bytes stay in the file; refuse unsettled ones."""
+        """Erase business numbers (ten digits), with all their bytes in the database; raise for unsettled lookups."""
         with self._transaction() as tx:
             for b_no in numbers:
                 if unsettled := holdings(tx.connection, b_no).unsettled:

@@ -176,7 +176,7 @@ LEDGER_FILE: Final = FileKind(
 
 
 def ledger_path(given: Path | None) -> Path:
-    """Return the ledger's path: ``given``, ``BANSONG_LEDGER``, or in the state directory (made, mode 0700)."""
+    """Return the ledger's path: ``given``, ``BANSONG_LEDGER``, or in the state directory, which is created (0700)."""
     path = LEDGER_FILE.find(given)
     LEDGER_FILE.prepare_folder(path)
     return path
@@ -228,11 +228,11 @@ class StoredRequest:
 
 @dataclass(slots=True)
 class Transaction:
-    """An open transaction at the time ``now`` (unix seconds); ``path``: the ledger's, for errors."""
+    """An open transaction of the ledger."""
 
     connection: sqlite3.Connection
-    now: float
-    path: Path
+    now: float  # unix seconds
+    path: Path  # of the ledger, for errors
     _paid: Counter[int] = field(default_factory=Counter)
     _answered: Counter[int] = field(default_factory=Counter)
 
@@ -273,7 +273,7 @@ class Transaction:
         )
 
     def release(self, which: str, states: str, values: Mapping[str, Value]) -> int:
-        """Allow lookups in ``states`` to be asked again: with an earlier answer they are done, else deleted."""
+        """Allow lookups in ``states`` to be sent again: with an earlier answer they become done, else deleted."""
         where = f"{which} AND state IN ({states})"
         gone = self.connection.execute(f"DELETE FROM lookups WHERE {where} AND NOT {ANSWERED}", values).rowcount
         kept = self.connection.execute(
@@ -282,7 +282,7 @@ class Transaction:
         return gone + kept
 
     def hold(self, which: str, states: str, state: str, values: Mapping[str, Value]) -> int:
-        """Move lookups in ``states`` to ``state``, with ``:note``; later runs do not ask them again."""
+        """Move lookups in ``states`` to ``state``, with ``:note``; later runs do not send them again."""
         return self.connection.execute(
             f"UPDATE lookups SET state = '{state}', note = :note, since = :now WHERE {which} AND state IN ({states})",
             {**values, "now": self.now},

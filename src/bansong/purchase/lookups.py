@@ -56,7 +56,7 @@ class Lookup:
 
 
 def lookup_expr(rows: pl.LazyFrame, *, suspect: bool) -> pl.Expr:
-    """Return each row's :data:`LOOKUP`; ``suspect``: also for numbers with a wrong check digit."""
+    """Return number, name and address of each row as one text; ``suspect`` includes wrong check digits."""
     names = rows.collect_schema().names()
     if DIGITS not in names:
         return pl.lit(None, pl.String)
@@ -81,23 +81,23 @@ def lookups_of(rows: pl.LazyFrame, priority: str | None = None) -> pl.DataFrame:
 
 
 def seed_without_collisions(lookups: pl.DataFrame) -> int:
-    """Return the first seed that gives each of these lookups another :func:`short_expr`."""
+    """Return the first seed with which :func:`short_expr` gives different lookups different numbers."""
     return next(seed for seed in count() if lookups.select(short_expr(seed)).to_series().n_unique() == lookups.height)
 
 
 def short_expr(seed: int) -> pl.Expr:
-    """Hash :data:`LOOKUP` to a number (UInt64), null for null: joins by it take a fraction of the memory."""
+    """Hash :data:`LOOKUP` to a number (UInt64; null stays null), since joins by a number need less memory."""
     return pl.when(pl.col(LOOKUP).is_not_null()).then(pl.col(LOOKUP).hash(seed)).alias(SHORT)
 
 
 def with_keys(lookups: pl.DataFrame, scope: str) -> pl.DataFrame:
-    """Add each lookup's key (Binary) in the ledger; ``scope``: see :func:`scope_of`."""
+    """Add the column :data:`KEY` (Binary), which identifies a lookup of ``scope`` (:func:`scope_of`) in the ledger."""
     key = _hasher(scope)
     return lookups.with_columns(pl.Series(KEY, [key(text) for text in lookups[LOOKUP]], pl.Binary))
 
 
 def keys_of(scope: str, records: Sequence[Record]) -> dict[Record, bytes]:
-    """Return the ledger's keys of the records with a business number."""
+    """Return the ledger key of each record that has a business number."""
     frame = pl.DataFrame(list(records), schema=dict.fromkeys(("b_no", "name", "address"), pl.String), orient="row")
     digits = business_number.compact_expr(pl.col("b_no")).alias("b_no")
     texts = [_clean_text(pl.col(name)) for name in ("name", "address")]
@@ -108,12 +108,12 @@ def keys_of(scope: str, records: Sequence[Record]) -> dict[Record, bytes]:
 
 
 def scope_of(origin: str, offline: bool | None, paid: bool | None) -> str:
-    """Return the part of a key beside the record: the service, and the flags that may change its answer."""
+    """Return what a ledger key depends on besides the record: the service, and flags that may change its answer."""
     return _BETWEEN.join((origin, f"offline={offline}", f"paid={paid}"))
 
 
 def as_lookups(lookups: pl.DataFrame) -> Iterator[Lookup]:
-    """Yield lookups with keys one by one."""
+    """Yield the rows of a frame with :data:`LOOKUP` and :data:`KEY` as :class:`Lookup`."""
     for part in lookups.iter_slices(10_000):
         for key, (b_no, name, address) in zip(part[KEY], split(part).iter_rows(), strict=True):
             yield Lookup(key, b_no, name, address)
@@ -166,11 +166,11 @@ _SAMPLE_LOOKUPS: Final = 1000  # searched first; if one is found, all are search
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The ledger's state of a run's lookups before it buys: counts, and the lookups to buy (``wanted``)."""
+    """A run's lookups compared with the ledger, before buying: counts, and the lookups to buy (``wanted``)."""
 
     cached: int
     running: int
-    held: int  # asked without an answer: only a person may have them asked again
+    held: int  # sent without an answer: sent again only if the user decides so
     wanted: pl.DataFrame
     uploads: frozenset[str]  # ids of unfetched uploads
     incomplete: frozenset[str]  # ids of fetched uploads with unanswered rows
@@ -184,7 +184,7 @@ class Standing:
 def standing(
     ledger: Ledger | None, lookups: pl.DataFrame, since: float, continued_since: float | None = None
 ) -> Standing:
-    """Compare lookups with the ledger; answers before ``since`` (unix seconds) are too old."""
+    """Compare lookups with the ledger; answers before ``since`` and ``continued_since`` (unix seconds) are too old."""
     columns = {"place": pl.get_index_type(), "state": pl.String, "answered_at": pl.Float64, "upload": pl.String}
     entries = ledger.entries(lookups[KEY], answers=False) if ledger is not None else ()
     parts = [part.select(pl.col(name).cast(dtype) for name, dtype in columns.items()) for part in entries]
@@ -225,7 +225,7 @@ def continued_since(earlier: Iterable[RunRecord], run: LedgerRun) -> float | Non
 def known_elsewhere(
     ledger: Ledger, lookups: pl.DataFrame, scopes: Sequence[tuple[str, str]], since: float
 ) -> list[tuple[str, int]]:
-    """Count the lookups that the ledger has from other services, given as (origin, scope)."""
+    """Count the lookups that the ledger has from each of some other services, which are given as (origin, scope)."""
     sample = lookups.gather_every(max(1, lookups.height // _SAMPLE_LOOKUPS))
 
     def count_known(asked: pl.DataFrame, scope: str) -> int:
@@ -235,7 +235,7 @@ def known_elsewhere(
 
 
 def assess_lookups(lookups: pl.DataFrame, local: LocalEngine) -> pl.DataFrame:
-    """Add ``status_unknown`` (Boolean) and ``bounce_prob`` (Float64), as the local engine answers each lookup."""
+    """Add ``status_unknown`` (Boolean) and ``bounce_prob`` (Float64) from the local engine's answer to each lookup."""
     records = split(lookups).with_columns(lookups[name] for name in BESIDE if name in lookups.columns)
     answers = local.answer(records.lazy()).select(
         (pl.col("biz_status") == "unknown").fill_null(True).alias("status_unknown"), _PROBABILITY
@@ -277,7 +277,7 @@ def hides_quota(error: ServiceError) -> bool:
 
 
 def affordable(wanted: int, budget: int | None, remaining: int | None, unread: ServiceError | None = None) -> int:
-    """Return how many lookups to buy; without a budget all, or raise. ``unread``: error that hides the quota."""
+    """Return how many lookups to buy. Without a budget, raise if the quota is too small, or unknown (``unread``)."""
     if unread is not None and budget is None and wanted:
         words = gettext(
             "{unread}; so how much of the quota is left is not known, and nothing was bought: give {option} to "
@@ -331,7 +331,7 @@ class PurchaseContext:
 
 
 def why_stopped(ledger: Ledger, origin: str, *, uploads: bool) -> str | None:
-    """Return why buying from ``origin`` has stopped, by uploads or single requests; ``None`` if it may go on."""
+    """Return why buying from ``origin`` (by ``uploads``, else single requests) has stopped; ``None`` if it has not."""
     if uploads:
         spent, most = ledger.spent_trials(origin), TRIALS
         what = ngettext("{count:,} trial upload", "{count:,} trial uploads", spent)

@@ -28,10 +28,10 @@ _MIN_RANKS: Final = 10  # so many different probabilities are in order by chance
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """The rows that a result can be about, by the record it repeats; ``has_number``: it repeats the number."""
+    """The uploaded rows that a result may be about, judged by the record that the result repeats."""
 
     rows: Collection[int]
-    has_number: bool
+    has_number: bool  # the result repeats the number, or name and address of a row
 
 
 class _CompatibleRows(Collection[int]):
@@ -59,7 +59,7 @@ def _read_echoes(
     *,
     strict: bool,
 ) -> list[Echo]:
-    """Return the possible rows of each result: any if it repeats nothing, none if it repeats another record."""
+    """Return the possible rows of each result: all if it repeats nothing, none if it repeats a record not sent."""
     row_of = {key: row for row, (key, _) in enumerate(sent)}
     rows_of: defaultdict[str, set[int]] = defaultdict(set)
     for row, (_, its_number) in enumerate(sent):
@@ -126,7 +126,7 @@ def _compact_numbers(texts: list[str | None]) -> list[str | None]:
 
 
 class Numbering(NamedTuple):
-    """Proven row keys: ``base`` is that of the first row; keys from ``since`` to ``until`` count without a gap."""
+    """The proven numbering of rows: from ``since`` to ``until``, a row key is the row (from 0) plus ``base``."""
 
     base: int
     since: int
@@ -159,7 +159,7 @@ def _may_count_other_rows(keys: Sequence[int | None], totals: Collection[int | N
 def find_numbering(
     keys: Sequence[int | None], echoes: Sequence[Echo], results: Sequence[Result], rows: int, *, foreign: bool
 ) -> Numbering | None:
-    """Return how the service numbers rows, if proven; each result excludes the bases that contradict it."""
+    """Return how the service numbers rows, if the results prove it; ``foreign`` keys may count rows of another job."""
     # The key 0 proves base 0, the key rows + 1 proves base 2, the keys 1 and rows together prove base 1. An error that
     # repeats no record may be about the header: it counts only if every row has a key. A service may leave rows out and
     # number the others anew. So all keys are proven only by those of the first and the last row (one is enough if no
@@ -213,7 +213,7 @@ EMPTY_ANSWER: Final = Answer()  # all of its fields are null or empty
 
 @dataclass(frozen=True, slots=True)
 class MatchedResults:
-    """Answers and faults by row of the upload (from 0); a row in neither has no identified answer."""
+    """Answers and error texts (``faults``) by row of the upload, from 0; a row in neither has no identified answer."""
 
     answers: dict[int, Answer] = field(default_factory=dict)
     faults: dict[int, str] = field(default_factory=dict)
@@ -231,7 +231,7 @@ def match_results(
     shared: bool = False,  # another upload has the same job
     by_hand: bool = False,  # a person named the job, so other records mean another job
 ) -> MatchedResults:
-    """Match results to the rows ``sent``: (lookup key, number) in the order of the upload."""
+    """Match results to the rows of an upload (``sent``: lookup key and business number, in order)."""
     # A result goes to the first of these that is proven: the row whose whole record it repeats (by key_of, or by name
     # and address in records); the row of its number, if sent once; the row of its key; the row at its own position, if
     # all results stand at rows of their numbers and enough of them prove the order. Two different answers for a row are

@@ -100,7 +100,7 @@ class StoredUpload:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A lookup, or an upload with ``rows`` unsettled lookups, for a person to decide."""
+    """An unsettled lookup, or an upload with ``rows`` unsettled lookups, about which the user must decide."""
 
     id: str  # for `accept`, `resend` and `attach`
     kind: Literal["lookup", "upload"]
@@ -116,22 +116,22 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run in the ledger; ``answered``: how many of its ``paid`` lookups have an answer."""
+    """A run in the ledger."""
 
     run_id: str
     engine: str
     origin: str
     file: str
-    started: float
+    started: float  # unix seconds
     ended: float | None
     outcome: str | None
-    paid: int
-    answered: int
+    paid: int  # lookups that count as paid
+    answered: int  # paid lookups with an answer
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """A lookup in the ledger; run, file, upload and job: those that bought the answer, else the last to ask."""
+    """A lookup in the ledger, with the run, file, upload and job that bought its answer, else of the last request."""
 
     id: str
     b_no: str
@@ -152,7 +152,7 @@ def open_uploads(connection: sqlite3.Connection, origin: str) -> list[StoredUplo
 
 
 def incomplete_uploads(connection: sqlite3.Connection, origin: str, since: float) -> list[StoredUpload]:
-    """Return the fetched uploads to ``origin`` since that time (unix seconds) with unanswered rows."""
+    """Return the fetched uploads to ``origin`` that have unanswered rows, made since a time (unix seconds)."""
     missing = f"SELECT upload FROM lookups WHERE {UNSETTLED} AND state = 'missing'"
     where = f"u.state = 'done' AND u.origin = ? AND u.created >= ? AND u.number IN ({missing})"
     return _uploads(connection, where, (origin, since))
@@ -197,7 +197,7 @@ def named_by_hand(connection: sqlite3.Connection, upload_id: str) -> bool:
 
 
 def proves_row_keys(connection: sqlite3.Connection, origin: str) -> bool:
-    """Whether an upload of 100 rows or more, and every later one to ``origin``, proved its row keys."""
+    """Whether an upload of 100 rows or more to ``origin``, and all later ones of several rows, proved the row keys."""
     (found,) = connection.execute(_KEYS_PROVEN, {"origin": origin, "many": _MIN_PROVING_ROWS}).fetchone()
     return bool(found)
 
@@ -231,7 +231,7 @@ def _waiting(connection: sqlite3.Connection, states: str) -> list[Doubt]:
 
 
 def shown_ids(connection: sqlite3.Connection) -> dict[bytes, str]:
-    """Return an id for each held lookup: the first digits of its key, or the whole key if two begin alike."""
+    """Return a short id of each unsettled lookup: the first digits of its key, or all if another key begins alike."""
     held = f"SELECT key FROM lookups WHERE {UNSETTLED} AND state <> 'asking'"
     names = {key: key.hex() for (key,) in connection.execute(held)}
     begins = Counter(name[:_SHOWN_HEX_DIGITS] for name in names.values())
@@ -266,7 +266,7 @@ def find(connection: sqlite3.Connection, b_no: str) -> list[LedgerEntry]:
 
 
 def entries_of(connection: sqlite3.Connection, keys: pl.Series, first: int, *, answers: bool) -> pl.DataFrame:
-    """Return the known lookups among ``keys``, unordered; ``place``: position in ``keys``, plus ``first``."""
+    """Return the ledger's lookups among ``keys``, in any order; ``place`` is their position plus ``first``."""
     columns = (*_COLUMNS, *ANSWER_COLUMNS) if answers else _COLUMNS
     places = pl.int_range(first, first + len(keys), dtype=pl.UInt32, eager=True)
     wanted = pl.DataFrame({"place": places, "key": keys.cast(pl.Binary)}).drop_nulls()
@@ -327,7 +327,7 @@ _HELD_LABELS: Final = """
 
 @dataclass(frozen=True, slots=True)
 class HeldLabel:
-    """A label that was refused or is in doubt; only a decision sends it again."""
+    """A label that was refused or is in doubt; it is sent again only if the user decides so."""
 
     upload: int
     place: int
@@ -341,7 +341,7 @@ class HeldLabel:
 
 
 def job_rows(connection: sqlite3.Connection, keys: pl.Series, origin: str) -> pl.DataFrame:
-    """Find ``keys`` among the rows of jobs at ``origin`` (:data:`JOB_ROWS`); ``nth``: position in ``keys``."""
+    """Return the rows with ``keys`` in jobs at ``origin``, as :data:`JOB_ROWS`; ``nth`` is the position in ``keys``."""
     if keys.is_empty():
         return pl.DataFrame(schema=JOB_ROWS)
     values = {"keys": b"".join(keys), "size": len(keys[0]), "count": len(keys), "origin": origin}
@@ -355,7 +355,7 @@ def upload_flags(connection: sqlite3.Connection, origin: str) -> list[tuple[bool
 
 
 def held_labels(connection: sqlite3.Connection, origin: str) -> list[HeldLabel]:
-    """Return the refused and doubtful labels at ``origin``, oldest first, unless their row got another label since."""
+    """Return the refused and doubtful labels at ``origin``, oldest first, except those of rows with a later label."""
     found = connection.execute(_HELD_LABELS, (origin,))
     return [
         HeldLabel(upload, place, job_id, b_no, bool(bounced), reason, state, since, note)

@@ -41,9 +41,9 @@ _LIST: Final = gettext_noop("see what is in doubt with: bansong resolve")
 
 @dataclass(frozen=True, slots=True)
 class RecoveryCounts:
-    """Work that a killed process left: in doubt (``asking``, ``uploads``, ``labels``) or not sent (``dropped``)."""
+    """Counts of requests that a killed process left in doubt, and of uploads that it did not send (``dropped``)."""
 
-    asking: int
+    asking: int  # single lookups
     uploads: int
     dropped: int
     labels: int = 0
@@ -61,7 +61,7 @@ class _Held:
 
 
 def recover(tx: Transaction) -> RecoveryCounts:
-    """Settle the work of an earlier process, which has ended, since its lock is free."""
+    """Mark unfinished requests of an earlier process as in doubt or dropped. It has ended, since its lock is free."""
     run = tx.connection.execute
     asking = tx.hold(UNSETTLED, "'asking'", "doubt", {"note": gettext(KILLED)})
     prepared = run("SELECT number FROM uploads WHERE state = 'prepared'").fetchall()
@@ -81,7 +81,7 @@ def recover(tx: Transaction) -> RecoveryCounts:
 
 
 def accept(tx: Transaction, ids: Iterable[str]) -> int:
-    """Give up lookups: they are never asked again; return their number."""
+    """Give up lookups, which are then never sent again; return how many."""
 
     def hold(which: str, states: str, values: dict[str, Value]) -> int:
         return tx.hold(which, states, "lost", values | {"note": gettext("given up by hand")})
@@ -90,7 +90,7 @@ def accept(tx: Transaction, ids: Iterable[str]) -> int:
 
 
 def resend(tx: Transaction, ids: Iterable[str]) -> int:
-    """Allow lookups to be asked again, and perhaps paid twice; return their number."""
+    """Allow lookups to be sent again, and perhaps to be paid twice; return how many."""
 
     def release(which: str, states: str, values: dict[str, Value]) -> int:
         return tx.release(which, f"{states}, 'lost'", values)
@@ -201,12 +201,12 @@ _YOUNG: Final = """
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """A doubtful request: for one lookup, or for an ``upload``; ``keys``: of its lookups."""
+    """A doubtful request for one lookup, or for an upload."""
 
-    keys: tuple[bytes, ...]
-    upload: str | None
+    keys: tuple[bytes, ...]  # of its lookups
+    upload: str | None  # None: a single lookup
     rows: int
-    first: float
+    first: float  # unix seconds
     age: float  # seconds since `first`; negative (unknown) if the clock was set back
     repeats: int  # number of repetitions so far
     offline: bool | None
@@ -215,7 +215,7 @@ class PendingRequest:
 
 
 def pending_requests(connection: sqlite3.Connection, origin: str, now: float) -> list[PendingRequest]:
-    """Return the doubtful requests to ``origin``, the oldest first."""
+    """Return the doubtful requests to ``origin`` with less than :data:`REPEATS` repetitions, the oldest first."""
     if (connection.execute(_LATEST).fetchone()[0] or now) > now:
         now = -math.inf
     found = connection.execute(_OPEN, {"origin": origin, "now": now, "most": REPEATS}).fetchall()
@@ -228,7 +228,7 @@ def pending_requests(connection: sqlite3.Connection, origin: str, now: float) ->
 
 
 def count_repeatable(connection: sqlite3.Connection, now: float) -> int:
-    """Count the doubtful requests that the services promise to remember still."""
+    """Count the doubtful requests whose idempotency keys the services still remember, as they promise."""
     return int(connection.execute(_YOUNG, {"now": now, "most": REPEATS}).fetchone()[0])
 
 
@@ -251,7 +251,7 @@ class LookupSettled:
 
 @dataclass(frozen=True, slots=True)
 class UploadSettled:
-    """Records that the service named the job of a doubtful upload, whose rows are then paid."""
+    """Records the id of a doubtful upload's job, as the service returned it; the rows of the upload count as paid."""
 
     upload: str
     job_id: str

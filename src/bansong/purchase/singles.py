@@ -78,7 +78,7 @@ async def verify_lookup(client: Client, record: tuple[str, str | None, str | Non
 async def send_once(
     context: PurchaseContext, endpoint: str, request: StoredRequest | None, ask: Ask[Reply], slot: Slot
 ) -> Reply:
-    """Send a request; in doubt, repeat it with its key; raise :class:`DoubtError` if no answer comes."""
+    """Send a request; if its outcome is unknown, repeat it with its key; raise :class:`DoubtError` if it stays so."""
     if request is None:
         return await ask(False)
     begun, dated = anyio.current_time(), context.ledger.now()
@@ -90,7 +90,7 @@ async def send_once(
 
 
 async def settle_doubts(context: PurchaseContext, wanted: Collection[bytes] | None, most: int | None) -> int:
-    """Repeat doubtful requests of earlier runs, for ``most`` lookups at most; return how many were settled."""
+    """Repeat doubtful requests of earlier runs, for ``most`` lookups at most; return how many lookups were settled."""
     requests = [
         request
         for request in context.ledger.pending_requests(context.client.origin)

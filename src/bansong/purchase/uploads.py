@@ -60,12 +60,12 @@ _MAX_PREVIEW: Final = 20_000  # unless the upload has more rows; the client read
 
 @dataclass(frozen=True, slots=True)
 class UploadedJob:
-    """An upload, and the ``id`` of its job; ``scope``: see :func:`scope_of`."""
+    """An upload, and its job at the service."""
 
     upload: str
-    id: str
-    total: int | None
-    scope: str
+    id: str  # of the job
+    total: int | None  # rows that the service counted
+    scope: str  # see scope_of
 
     @classmethod
     def of(cls, upload: StoredUpload, origin: str) -> Self:
@@ -303,7 +303,7 @@ _SHRINKAGE: Final = 10  # divisor of the size after a failed upload
 
 
 async def buy_in_uploads(context: PurchaseContext, wanted: pl.DataFrame, running: Iterable[StoredUpload]) -> None:
-    """Buy the wanted lookups in uploads, and fetch the ``running`` ones of earlier runs."""
+    """Buy the wanted lookups in uploads, and fetch the results of ``running`` uploads of earlier runs."""
     # The first upload is a small trial. After each answered one, the next is _GROWTH times as large. Once one of full
     # size was answered, several are sent at once. After a failed one, it begins again with a trial of other rows.
     ledger, origin, terms, dispatcher = context.ledger, context.client.origin, context.terms, context.dispatcher
@@ -365,12 +365,13 @@ class Chunks:
         return bool(self._left)
 
     def start(self, size: int, *, trial: bool, pieces: float) -> None:
-        """Hand out at most ``pieces`` of at most ``size`` rows; the counts begin again."""
+        """Reset the counts; from now on, hand out at most ``pieces`` pieces of at most ``size`` rows."""
         self.trial, self._size, self._pieces = trial, size, pieces
         self.answered = self.failed = 0
 
     def arrange(self, *, distinct: bool) -> None:
-        """Sort the rest as in the file; if ``distinct``, no piece has a number twice. Not while pieces are sent."""
+        """Sort the remaining rows as in the file, or so that no piece has a number twice (``distinct``)."""
+        # not while pieces are sent: :meth:`back` needs their places
         if distinct == self._distinct or not self._left:
             return
         self._distinct = distinct
@@ -407,12 +408,12 @@ class Chunks:
         self.limit = max(1, min(self.limit, rows))
 
     def too_large(self, chunk: pl.DataFrame) -> None:
-        """Put a too large piece back, and halve the limit."""
+        """Put back a piece that was too large, and halve the limit."""
         self.limit = max(1, min(self.limit, chunk.height // 2))
         self.back(chunk)
 
     def record_failure(self, rows: int, least: int) -> None:
-        """Hand out no piece until :meth:`start`, then a tenth of ``rows``, but at least ``least``."""
+        """Hand out no piece until :meth:`start`, and lower the limit to a tenth of ``rows``, or to ``least``."""
         self.failed += 1
         if rows > least:
             self.not_more_than(max(least, rows // _SHRINKAGE))

@@ -1,1 +1,1 @@
-"""Registries, gazetteers, statuses and choices, built and fetched."""
+"""Build and fetch reference data: registries, gazetteers, statuses, and choices of addresses."""

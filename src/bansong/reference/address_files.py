@@ -85,15 +85,15 @@ _UTF8_BOM: Final = b"\xef\xbb\xbf"
 
 @dataclass(slots=True)
 class SourceFile:
-    """An official address file, or ``member`` of the zip at ``path``; ``digest`` is set when it was read."""
+    """An official address file, or a member of a zip."""
 
-    path: Path
+    path: Path  # of the file, or of the zip
     member: str | None
     kind: Kind
     size: int
-    named: date | None
-    digest: str = ""
-    newest: date | None = None
+    named: date | None  # date in the name of the file or its folder
+    digest: str = ""  # SHA-256 in hex, once it was read
+    newest: date | None = None  # newest date of its rows, once it was read
 
     @property
     def name(self) -> str:
@@ -158,7 +158,7 @@ def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[Source
 
 
 def lines(source: SourceFile) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of whole lines in UTF-8, with the number of their first line."""
+    """Yield a file in blocks of whole lines: the number of the first line, and the lines in UTF-8."""
     digest = hashlib.sha256()
     first, rest, encoding = 1, b"", ""
     with source.open() as file:
@@ -378,7 +378,7 @@ class Content:
     street_count: int = 0
 
     def add(self, source: SourceFile, number: int, advance: Callable[[int], None]) -> None:
-        """Read a file, the ``number``-th; ``advance`` is called with the bytes read."""
+        """Read a file, identified by ``number``; ``advance`` is called with the size of each block in bytes."""
         frames, rows = [], 0
         refused, examples = Counter[str](), list[dict[str, object]]()
         for first, text, frame in _frames(source):

@@ -1,4 +1,4 @@
-"""Fetch statuses of many numbers, within the day's allowance."""
+"""Fetch statuses of many business numbers from the tax authority, within a budget of numbers a day."""
 
 # ruff: noqa: ARG002 - methods of a request have unused arguments
 
@@ -42,11 +42,11 @@ class StatusFetch:
 
     numbers: int = 0  # distinct numbers of the fetch
     from_store: int = 0  # numbers with a fresh status in the store
-    asked: int = 0  # numbers asked at least once
+    asked: int = 0  # numbers sent at least once
     answered: int = 0
     unregistered: int = 0  # answered numbers that are not registered
     unanswered: int = 0  # numbers that several replies of today left out
-    left: int = 0  # numbers still to be asked
+    left: int = 0  # numbers still to be fetched
     calls: int = 0  # requests, including retries
     retries: int = 0
     seconds: float = 0.0
@@ -59,12 +59,12 @@ class StatusFetch:
 
     @property
     def unasked(self) -> int:
-        """Numbers that an early end left unasked."""
+        """Count of numbers that were not fetched because the fetch ended early."""
         return self.left if self.halt is not None else 0
 
     @property
     def run_exit_code(self) -> int:
-        """Exit code for a run that continued with stored statuses: 5 if a later run can ask, 3 after a refusal."""
+        """Exit code for a run that continued with stored statuses: 5 if a later run can fetch, 3 after a refusal."""
         if not self.unasked:
             return 0
         return 5 if self.exit_code == 5 else 3
@@ -108,7 +108,7 @@ class _Group:
 
 
 class FetchRun:
-    """Asks the stale numbers of a fetch, in calls of up to 100, and stores the answers."""
+    """Fetches the stale statuses of many numbers, in calls of up to 100 numbers, and stores them."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class FetchRun:
         return lambda slot: self.dispatcher.deliver(call, slot)
 
     async def take_numbers(self, numbers: int) -> int:
-        """Reserve up to ``numbers`` for a call and return how many; end the run if none are left today."""
+        """Reserve up to ``numbers`` of today's budget for a call and return how many; end the run if none are left."""
         async with self._taking:  # one by one: a call without numbers ends the run, which must not stop earlier calls
             taken = await anyio.to_thread.run_sync(self._allowance.take, numbers)
         if not taken:
@@ -201,7 +201,7 @@ class FetchRun:
             self._unanswered_since = anyio.current_time()
 
     def note_error(self, error: ServiceError) -> None:
-        """Remember the error of a call; a limit without a time to wait (code 22) ends the key's day."""
+        """Remember a call's error; after a QuotaError without a time to wait (code 22), the key is not used today."""
         self._last_error = error
         if isinstance(error, QuotaError) and error.retry_after is None:
             self._spent = self._today()
@@ -209,7 +209,7 @@ class FetchRun:
             self._exhausted = True
 
     def split(self, numbers: list[int], tries: int) -> None:
-        """Ask the numbers of a refused call again in two halves; a single one gets no answer today."""
+        """Queue the numbers of a refused call again, in two halves; a single number counts as unanswered today."""
         if len(numbers) > 1:
             half = len(numbers) // 2
             self._halves += [(numbers[half:], tries), (numbers[:half], tries)]
@@ -217,7 +217,7 @@ class FetchRun:
             self._group.in_vain += numbers
 
     def keep(self, reply: StatusReply, tries: int) -> None:
-        """Keep a reply for the next commit; ask missing numbers again, up to :data:`_MAX_TRIES` times in all."""
+        """Keep a reply for the next commit; queue numbers that it lacks again, for :data:`_MAX_TRIES` calls at most."""
         self._unanswered_since = None
         self._answers += reply.statuses.height
         self.has_answered |= bool(self._answers)
@@ -293,7 +293,7 @@ class FetchRun:
             self._tell()
 
     def _give_up_in_time(self) -> None:
-        """End the run if the API has been silent for longer than the user's patience."""
+        """End the run if the API has not answered for longer than the option ``patience``."""
         since, patience = self._unanswered_since, self._options.patience
         if since is not None and anyio.current_time() - since > patience:
             silence = gettext(
@@ -428,7 +428,7 @@ KEY_MISSING: Final = Problem(
 
 
 def load_nts_key(options: StatusOptions) -> NtsKey:
-    """Return the key of the tax authority's API; raise :class:`UsageError` with instructions without one."""
+    """Return the key of the tax authority's API; raise :class:`UsageError`, with instructions, if there is none."""
     key = NtsKey.find(options.key_file) if options.key is None else options.key
     if key is not None and not isinstance(key, NtsKey):
         raise UsageError(KEY_TYPE_WRONG, parameter=Option("key"), name=type(key).__name__)
@@ -441,14 +441,14 @@ async def fetch_statuses(
     numbers: pl.Series,
     options: StatusOptions | None = None,
     *,
-    known: pl.DataFrame | None = None,  # b_no, as_of of statuses from elsewhere; fresh ones are not asked
+    known: pl.DataFrame | None = None,  # b_no, as_of of statuses from elsewhere; fresh ones are not fetched
     progress: Progress | None = None,
     watch: Callable[[StatusFetch], None] | None = None,
     cancel: CancelToken | None = None,
     tries_spent: bool = False,  # try a key again although its requests of the day were used up
     today: Callable[[], date] = seoul_day,
 ) -> StatusFetch:
-    """Ask for the stale statuses of ``numbers`` (UInt64), unknown numbers first, and store the answers."""
+    """Fetch and store the statuses of ``numbers`` (UInt64) that have none or a stale one, those without any first."""
     # a run that must stop (refused key, used budget, outage, cancel) returns a report with a halt
     options = options or StatusOptions()
     report = StatusFetch()

@@ -124,7 +124,7 @@ _MAP: Final = {"시도명": "sido", "시군구명": "sigungu", "읍면동명": "
 
 
 class PlaceNumbers:
-    """Numbers regions, dongs and roads by the order of their names, which does not depend on the files."""
+    """Numbers regions, dongs and roads in the order of their names, whatever the order of the files."""
 
     def __init__(self, streets: pl.DataFrame, lot_dongs: pl.DataFrame) -> None:
         names = [*_TOWN, "ri"]
@@ -154,7 +154,7 @@ class PlaceNumbers:
 
 
 def building_section(rows: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
-    """Return the buildings with ``key``, ``dong``, ``region``, sorted by key; a row's index is its number."""
+    """Return the buildings with ``key``, ``dong``, ``region``, sorted by key; a building's number is its index."""
     return (
         rows.join(places.street, on="street", how="left")
         .with_columns(
@@ -174,7 +174,7 @@ def _street_code() -> pl.Expr:
 
 
 def lot_section(found: pl.DataFrame, additional: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
-    """Return all lots of the buildings, sorted by key; a lot that is listed as both counts as representative."""
+    """Return the representative and additional lots of buildings, sorted by key; one that is both is representative."""
     place = found.with_row_index("building")
     parts = [pl.col(name) for name in ("dong", *LOT[1:])]
     own = place.filter(pl.col("lot_main") > 0).select(
@@ -224,7 +224,7 @@ def admin_section(of_rows: pl.DataFrame, of_map: pl.DataFrame | None, places: Pl
 
 
 def write_sections(sections: Mapping[str, pl.DataFrame], about: dict[str, Any], path: Path) -> None:
-    """Write the sections in separate row groups; equal sections give equal bytes."""
+    """Write a gazetteer, each section in row groups of its own; equal sections give equal bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -261,9 +261,9 @@ def write_sections(sections: Mapping[str, pl.DataFrame], about: dict[str, Any], 
 def build_gazetteer(
     sources: Iterable[str | Path], output: str | Path, *, progress: Progress | None = None
 ) -> GazetteerReport:
-    """Build a gazetteer from official address files; ``sources``: files, folders, zips as downloaded.
+    """Build a gazetteer from official address files: ``sources`` are files, folders and zips, as downloaded.
 
-    Read are ``rnaddrkor_*.txt`` (buildings), ``jibun_rnaddrkor_*.txt`` (additional lots), daily changes of both (in the
+    It reads ``rnaddrkor_*.txt`` (buildings), ``jibun_rnaddrkor_*.txt`` (additional lots), daily changes of both (in the
     order of the dates in their names), the post office's ``zipcode_DB`` (instead of the buildings, or for names that
     they lack), ``KIKmix*.xlsx`` (legal dongs of administrative dongs). Regions get their present-day names. Unusable
     rows are left out, counted and listed; a damaged file, one with more than 1 % of them, and a district of two files

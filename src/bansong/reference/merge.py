@@ -91,7 +91,7 @@ class Together:
     notes: list[str] = field(default_factory=list)
 
     def of_street(self, rows: pl.DataFrame, name: str) -> pl.Series:
-        """Return a column of each row's street; the number of a street is its index."""
+        """Return the column ``name`` of each row's street; the number of a street is its index in ``streets``."""
         return self.streets[name].gather(rows["street"])
 
 
@@ -225,7 +225,7 @@ def _add_lots(made: Together, content: Content, found: list[SourceFile]) -> None
 
 
 def _apply_changes(made: Together, content: Content) -> None:
-    """Apply the changes of the given provinces; the files contain those of the whole country."""
+    """Apply the changes of the provinces whose buildings were given; change files are of the whole country."""
     events = _rows(content, "changes")
     if events is not None:
         provinces = made.of_street(made.rows, "sido").unique()

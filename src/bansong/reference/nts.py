@@ -196,7 +196,7 @@ _SHAPE: Final = ReplyFault(
 
 
 def reply_error(subject: str, status: int, body: bytes, retry_after: float | None = None) -> ServiceError:
-    """Return the error that a reply means; ``subject``: the replying service, as messages name it."""
+    """Return the error for a reply without statuses; its text calls the replying service ``subject``."""
     fault, evidence = _find_fault(status, body)
     words = Phrase(
         "{subject}: {what} ({evidence}); {remedy}",
@@ -242,7 +242,7 @@ def _fault_of_status(status: int) -> ReplyFault:
 
 
 def _read_content(body: bytes) -> object:
-    """Parse a body; a returned text says why it is unreadable."""
+    """Parse a body (JSON or XML); a returned str says why it is unreadable."""
     try:
         if body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
             root: Element = fromstring(body)
@@ -288,7 +288,7 @@ _DAY: Final = re.compile("[0-9]{8}")
 
 @dataclass(frozen=True, slots=True)
 class StatusReply:
-    """The statuses of a reply (:data:`STATUS_SCHEMA`), sorted by ``b_no``; one status is ``unregistered``."""
+    """The statuses of a reply (:data:`STATUS_SCHEMA`), sorted by ``b_no``; some may be ``unregistered``."""
 
     statuses: pl.DataFrame
     missing: tuple[str, ...] = ()  # asked numbers (ten digits) without a status, in order
@@ -304,7 +304,7 @@ class _Meaning:
 
 
 def read_reply(body: bytes, status: int, asked: Sequence[str], as_of: date, subject: str) -> StatusReply | ServiceError:
-    """Parse a reply about the numbers ``asked``; ``status``: of HTTP; return the error if it has no statuses."""
+    """Parse a reply (HTTP ``status`` and ``body``) about the numbers ``asked``; without statuses, return an error."""
     rows = _find_rows(body)
     if rows is None:
         return reply_error(subject, status, body)
@@ -492,7 +492,7 @@ class NtsClient:
         return f"{type(self).__name__}({self._url!r})"
 
     async def status(self, numbers: pl.Series | Sequence[str] | Sequence[int]) -> StatusReply:
-        """Ask for the statuses of up to 100 numbers (texts or integers) in one request."""
+        """Fetch the statuses of up to 100 numbers (texts or integers) in one request."""
         if self._transport is None:
             raise UsageError(CLIENT_NOT_OPEN, name=type(self).__name__)
         given = numbers.to_list() if isinstance(numbers, pl.Series) else list(numbers)

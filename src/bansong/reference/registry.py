@@ -131,7 +131,7 @@ def build_registry(
 ) -> RegistryReport:
     """Build a registry from files, or folders of files, with a number and a status column.
 
-    Any table that :func:`bansong.enrich` reads: lists of statuses, the mail-order registry's CSVs, enriched files.
+    It takes any table that :func:`bansong.enrich` reads: lists of statuses, mail-order registry CSVs, enriched files.
     Columns are found from the headers (roles ``b_no``, ``status``, ``since``, ``opened``, ``as_of``, optional
     ``taxation``, ``merged``, ``name``; ``columns`` overrides). A repeated number gets the status of its newest
     ``as_of``, on a tie that of the later row, and the newest taxation and name. Without that column, statuses are of
@@ -355,7 +355,7 @@ class FetchedRegistry:
 def fetch_registry(
     numbers: pl.Series, output: Path, sources: Sequence[str], options: StatusOptions, *, watch: Watch | None = None
 ) -> FetchedRegistry:
-    """Fetch stale statuses of ``numbers`` (UInt64), then write their stored statuses as a registry."""
+    """Fetch the stale statuses of ``numbers`` (UInt64), then write all stored ones of these to a registry."""
     fetch = _fetch(numbers, None, options, watch)
     with StatusStore(options.store) as store:
         found = store.read(numbers.unique()).sort("b_no")
@@ -365,7 +365,7 @@ def fetch_registry(
 
 
 def refresh_registry(path: Path, options: StatusOptions, *, watch: Watch | None = None) -> FetchedRegistry:
-    """Fetch stale statuses of a registry and replace it; facts that the tax authority does not give stay."""
+    """Fetch the stale statuses of a registry and replace its file; data that the tax authority does not give stay."""
     registry = Registry.open(path)
     registry.check()
     before = pl.read_parquet(path, columns=["b_no", "as_of"], glob=False)
@@ -477,7 +477,7 @@ def update_gazetteer(path: Path, addresses: Sequence[Path], *, progress: Progres
 
 
 def _is_newer(found: Sequence[SourceFile], before: Gazetteer) -> bool:
-    """Whether files have a later day than the gazetteer; without days, whether they differ and changed since."""
+    """Whether files are newer than the gazetteer: by the dates in their names, else by names, sizes and mtime."""
     days = [one.named for one in found if one.named is not None]
     if days and before.source_date is not None and max(days) != before.source_date:
         return max(days) > before.source_date

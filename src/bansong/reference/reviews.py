@@ -85,7 +85,7 @@ def headers() -> dict[str, str]:
 
 
 def write_review(answers: pl.LazyFrame, target: Path, gazetteer: Gazetteer) -> int:
-    """Write a workbook with a line for each unsure address of answered rows; return their number."""
+    """Write a workbook with a line for each unsure address of answered rows; return the number of lines."""
     unsure = _unsure_addresses(answers)
     lines = unsure.hstack(_candidates(unsure, gazetteer))
     if lines.height > _ROWS_OF_A_SHEET:
@@ -198,7 +198,7 @@ def read_choices(choices: Choices) -> pl.DataFrame | None:
 
 
 class ChoiceStore:
-    """A file of chosen addresses: ``path``, ``BANSONG_CHOICES``, or in the state directory; made when needed."""
+    """The SQLite database of chosen addresses: at ``path``, ``BANSONG_CHOICES``, or in the state directory."""
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = CHOICE_FILE.find(path)
@@ -210,7 +210,7 @@ class ChoiceStore:
         return pl.DataFrame(rows, schema=schema, orient="row").cast({"chosen_on": pl.Date})
 
     def put(self, choices: pl.DataFrame) -> None:
-        """Store choices in one step, replacing earlier ones for the same business and address."""
+        """Store choices in one transaction; they replace earlier ones for the same business and address."""
         rows = choices.select(*CHOICE_SCHEMA).with_columns(pl.col("chosen_on").to_physical())
         CHOICE_FILE.ensure(self.path)
         with self._use() as db, db:
@@ -250,15 +250,15 @@ _MAX_NAME_CHARACTERS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class ReviewReport(Shown):
-    """The report of storing a review: counts of choices; ``open``: addresses without a choice; ``by``: who chose."""
+    """The report of storing a review, with counts of its choices."""
 
     path: str
     store: str
-    by: str
+    by: str  # who chose
     new: int
     changed: int
-    known: int
-    open: int
+    known: int  # choices that are stored already
+    open: int  # addresses without a choice
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)

@@ -1,6 +1,6 @@
-"""The store of fetched statuses, and the allowance of calls a day.
+"""The SQLite store of fetched statuses, and the budget of numbers a day.
 
-Fresh statuses are not asked again. Several processes use one file. Decision 033 says why it is SQLite, and no registry.
+Fresh statuses are not fetched again. Several processes may use one database. Decision 033 says why it is no registry.
 """
 
 from __future__ import annotations
@@ -99,12 +99,12 @@ WHERE run = excluded.run OR until < ?
 
 @dataclass(frozen=True, slots=True)
 class DayUsage:
-    """Usage of a key on one day in Korea; ``exhausted``: the API refused more; ``answered``: it has answered."""
+    """Usage of a key on one day in Korea."""
 
     numbers: int = 0
     calls: int = 0
-    exhausted: bool = False
-    answered: bool = False
+    exhausted: bool = False  # the API refused more
+    answered: bool = False  # the API answered at least once
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +117,14 @@ class StoreSummary:
 
 
 def find_status_store(path: str | Path | None = None) -> StatusStore | None:
-    """Open a status store if it exists."""
+    """Open a status store; return ``None`` if it does not exist."""
     found = STATUS_FILE.find(path)
     with STATUS_FILE.errors(found):
         return StatusStore(found) if found.exists() else None
 
 
 class StatusStore:
-    """The open file of fetched statuses (``path``, ``BANSONG_STATUS_STORE``, or a default), for any thread."""
+    """The open, thread-safe database of fetched statuses: ``path``, ``BANSONG_STATUS_STORE``, or a default."""
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = STATUS_FILE.find(path)
@@ -161,7 +161,7 @@ class StatusStore:
         )
 
     def stale(self, numbers: pl.Series, max_age: float, today: date) -> pl.DataFrame:
-        """Return the numbers to ask, unknown ones first, then by age: ``b_no``, ``as_of`` (Date)."""
+        """Return the numbers to fetch, as ``b_no`` and ``as_of`` (Date): first those without a status, then by age."""
         known = self._read_of(numbers, "SELECT found.b_no, found.as_of " + _OF_NUMBERS.format(table="statuses"), _DAYS)
         known = known.filter(pl.col("as_of") <= _days(today))  # later days come from a wrong clock
         wanted = pl.DataFrame([numbers.alias("b_no")]).join(known, on="b_no", how="left")
@@ -170,7 +170,7 @@ class StatusStore:
         return wanted.join(in_vain.to_frame(), on="b_no", how="anti").sort("as_of", "b_no").cast({"as_of": pl.Date})
 
     def find_unanswered(self, numbers: pl.Series, today: date) -> pl.Series:
-        """Return the numbers (UInt64) that were asked today without an answer; ``today``: in Korea."""
+        """Return the numbers (UInt64) to which the API gave no answer ``today`` (in Korea)."""
         query = "SELECT found.b_no, found.day " + _OF_NUMBERS.format(table="unanswered")
         rows = self._read_of(numbers, query, _DAYS)
         return rows.filter(pl.col("as_of") == _days(today))["b_no"]
@@ -182,7 +182,7 @@ class StatusStore:
         return day
 
     def usage(self, key: str, day: date) -> DayUsage:
-        """Return how much all processes have used a key on a day in Korea; ``key``: see :func:`account_of`."""
+        """Return how much all processes have used a key (:func:`account_of`) on a day in Korea."""
         query = "SELECT numbers, calls, exhausted, answered FROM usage WHERE key = ? AND day = ?"
         with self._use() as db:
             found = db.execute(query, (key, _days(day))).fetchone()
@@ -320,7 +320,7 @@ def account_of(key: NtsKey) -> str:
 
 
 class DayAllowance:
-    """Counts the numbers left to ask on a day in Korea, for all processes, before each call; thread-safe."""
+    """The budget of numbers on a day in Korea, shared by all processes; calls reserve from it. Thread-safe."""
 
     def __init__(
         self, store: StatusStore, account: str, limit: int | None, today: Callable[[], date], block: int = 0
@@ -370,11 +370,11 @@ class DayAllowance:
 
     @property
     def stored_limit(self) -> int | None:
-        """The limit a day, less the numbers asked that could not be counted in the store."""
+        """The limit a day, less the numbers of calls that could not be counted in the store."""
         return None if self.limit is None else max(0, self.limit - self._unstored)
 
     def close(self) -> None:
-        """Give back the reserved numbers that were not asked."""
+        """Give back the reserved numbers that were not sent."""
         left, self.spare, self._unsent = self.spare + self._unsent, 0, 0
         self._store.give_back_numbers(self.account, self._day, left)
 

@@ -33,12 +33,12 @@ _MAX_AGE_DAYS: Final = 100_000.0  # limits the subtraction to valid dates
 
 @dataclass(frozen=True, slots=True)
 class RunStatuses:
-    """Statuses of a run on a ``day`` in Korea, and the report of their fetch (``planned``: what it would ask)."""
+    """Statuses of a run, and the report of their fetch."""
 
     overlay: StatusOverlay
     fetch: StatusFetch
-    day: date
-    planned: bool = False
+    day: date  # in Korea
+    planned: bool = False  # nothing was fetched: `fetch` counts what would be
 
     def as_dict(self) -> dict[str, Any]:
         found = asdict(self.fetch)
@@ -75,13 +75,13 @@ class StatusProvider(Protocol):
     """A source of newer statuses than a registry; if it cannot be reached, the fetch has a ``halt``."""
 
     def check(self) -> None:
-        """Raise :class:`UsageError` if the source cannot be asked, for example without a key."""
+        """Raise :class:`UsageError` if the source cannot be used, for example without a key."""
 
     def files(self) -> dict[str, Path | None]:
         """Return the files of the source by description; no output may replace them."""
 
     def plan(self, numbers: pl.Series, today: date) -> StatusFetch:
-        """Return the counts of a fetch without asking."""
+        """Return the counts of a fetch, without making requests."""
 
     async def fetch(
         self,
@@ -91,7 +91,7 @@ class StatusProvider(Protocol):
         cancel: CancelToken,
         today: Callable[[], date],
     ) -> StatusFetch:
-        """Ask for stale statuses, and store all answers, even of a cancelled fetch."""
+        """Fetch stale statuses, and store all that came, even if the fetch is cancelled."""
 
     def read(self, numbers: pl.Series, aged_before: date | None = None) -> StatusOverlay:
         """Return the stored statuses; those from before ``aged_before`` show their age in the reasons."""
@@ -150,7 +150,7 @@ def open_source(options: StatusOptions) -> StatusProvider:
 
 
 def plan_statuses(rows: pl.LazyFrame, options: StatusOptions) -> RunStatuses:
-    """Return the stored statuses of a run's rows, and how many numbers would be asked."""
+    """Return the stored statuses of a run's rows, and how many numbers would be fetched."""
     source, day = open_source(options), seoul_day()
     source.check()
     numbers = numbers_of(rows)

@@ -1,1 +1,1 @@
-"""Erasure, and checks of an installation."""
+"""Erase business numbers, and check an installation."""

@@ -1,4 +1,4 @@
-"""Checks of an installation, each with its remedy."""
+"""Check an installation, and say how to remedy what is wrong."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ Level = Literal["ok", "note", "warning", "error"]  # note: not in use; warning: 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A result of a check: ``said`` describes it; ``remedy``: what to do, if anything."""
+    """A result of a check."""
 
-    what: str
+    what: str  # the checked part
     level: Level
-    said: str
-    remedy: str | None = None
+    said: str  # description
+    remedy: str | None = None  # what to do, if anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def look_at_model(name: str | Path | None) -> Iterator[Finding]:
 
 
 def look_at_registry(path: Path | None, model: str | Path | None, today: date) -> Iterator[Finding]:
-    """Report size and age of a registry; ``model``: its scorecard limits the age."""
+    """Report size and age of a registry; the scorecard of ``model`` says from which age it is stale."""
     if path is None:
         remedy = gettext("give `registry=`, or have statuses fetched with `status='nts'`; {data}", data=gettext(_DATA))
         said = gettext("none was given, so the local engine knows no status by itself")
@@ -240,7 +240,7 @@ _WHOLE_ANSWER_FACTOR: Final = 1.5  # timeout of a whole check relative to that o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorOptions:
-    """Options of a run that is to be checked; ``offline``: use no network; ``timeout``: seconds per answer."""
+    """Options of the run that is to be checked."""
 
     registry: Path | None = None
     gazetteer: Path | None = None
@@ -252,8 +252,8 @@ class DoctorOptions:
     key_file: Path | None = None
     allow_http: bool = False
     nts_key_file: Path | None = None
-    offline: bool = False
-    timeout: float = 5.0
+    offline: bool = False  # use no network
+    timeout: float = 5.0  # seconds for an answer
 
 
 def diagnose(options: DoctorOptions) -> Diagnosis:

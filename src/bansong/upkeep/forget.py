@@ -57,7 +57,7 @@ OUT_OF_REACH: Final = {
 
 @dataclass(frozen=True, slots=True)
 class StoreHoldings:
-    """What one store holds about the numbers."""
+    """Records of business numbers in one store."""
 
     store: str
     path: str
@@ -68,7 +68,7 @@ class StoreHoldings:
 
 @dataclass(frozen=True, slots=True)
 class ErasureReport(Shown):
-    """The report of erasing ``numbers``: rows in each store that were erased, or would be (``erased`` false).
+    """The report of erasing ``numbers``: counts of rows that were erased, or would be (``erased`` is false).
 
     ``manifests``: paths of manifests that name a number. ``unreachable``: :data:`OUT_OF_REACH`.
     """
@@ -95,7 +95,6 @@ class ErasureReport(Shown):
         return tuple(dict.fromkeys(file for store in self.stores for file in store.files))
 
     def as_dict(self) -> dict[str, object]:
-        """The report as plain values for JSON."""
         more = {"paid_answers": self.paid_answers, "unsettled": self.unsettled, "files": self.files}
         return asdict(self) | more
 
@@ -131,11 +130,11 @@ def forget(
     status_store: str | Path | None = None,
     db: Iterable[str | Path] = (),
 ) -> ErasureReport:
-    """Erase business numbers from the ledger, label store, local watch list, status store, jobs and servers' files.
+    """Erase business numbers from all stores: ledger, labels, local watch list, statuses, choices, jobs, servers.
 
-    A store without a path is the user's default; ``local``: the file of the watch list; ``db``: files of servers, which
-    must be stopped. With ``dry_run`` nothing is erased. All stores are opened and checked before anything is erased;
-    after an error, call it again. Paid answers are erased, too, so the same lookup costs again.
+    A store without a path is the user's default; ``local``: database of the watch list; ``db``: those of servers,
+    which must be stopped. With ``dry_run`` nothing is erased. All stores are opened and checked before anything is
+    erased; after an error, call it again. Paid answers are erased, too, so the same lookup costs again.
 
     Raises :class:`~bansong.errors.NumberError`; :class:`UsageError` for a named store that does not exist, or unsettled
     lookups, which may have been paid; :class:`~bansong.errors.BansongError` of a store that is in use or damaged.

@@ -1,4 +1,4 @@
-"""Checks of ``bansong serve --check``, which change nothing and use no network, even if the server runs."""
+"""Checks of ``bansong serve --check``: they change nothing and use no network; the server may be running."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _OWNER: Final = gettext_noop("give it to the user as whom the server runs, or ru
 
 
 def check_service(service: Settings, host: str, port: int, plans: Path | None) -> Diagnosis:
-    """Check the options, files and ports of a server; errors become findings. ``plans``: the file of its plans."""
+    """Check the options, files, ports and ``plans`` of a server; errors become findings."""
     today, running = seoul_day(), _is_running(service.db)
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
         (gettext_noop("versions"), look_at_versions),
