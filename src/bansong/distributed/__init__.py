@@ -1,8 +1,8 @@
 """The local engine on many machines.
 
-:func:`verify_batches` chooses the columns once, where the program runs, and returns a :class:`BatchVerifier`: a
+:func:`verify_batches` chooses the columns once, on the driver, and returns a :class:`BatchVerifier`: a
 picklable callable over Arrow tables. Any engine that sends Python objects to its workers can use it (``ray.data``,
-Daft, :mod:`concurrent.futures`). :mod:`bansong.distributed.spark` does all of it for Spark.
+Daft, :mod:`concurrent.futures`). :mod:`bansong.distributed.spark` uses it for Spark DataFrames.
 
 Nothing here imports polars before :mod:`.worker_process` has set its number of threads.
 """

@@ -1,4 +1,4 @@
-"""A picklable verifier of Arrow tables, for any engine that sends Python objects to workers."""
+"""A picklable verifier of Arrow tables, for cluster frameworks that send Python objects to workers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _opened: Final[dict[str, LocalEngine]] = {}
 
 @dataclass(frozen=True, slots=True)
 class FileVersion:
-    """A registry or gazetteer: its path on the program's machine, and its version there."""
+    """Path and version of a registry or gazetteer file on the driver's machine."""
 
     path: str
     version: str
@@ -53,7 +53,10 @@ class FileVersion:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEngine:
-    """A picklable engine. Reference files go by name and version (``find_file`` finds them), all else is pickled."""
+    """A picklable engine: registry and gazetteer by path and version, everything else as pickled bytes.
+
+    ``find_file`` maps a path on the driver's machine to the path on the worker.
+    """
 
     registry: FileVersion | None
     gazetteer: FileVersion | None
@@ -62,7 +65,7 @@ class WorkerEngine:
 
     @classmethod
     def of(cls, engine: LocalEngine) -> WorkerEngine:
-        """Take an engine apart. If it has no day, today is fixed for all workers."""
+        """Make an engine picklable. If it has no fixed date, it gets today's, so that all workers use the same."""
         other = copy(engine)
         other.today = engine.today or seoul_day()
         other.registry = other.gazetteer = None
@@ -82,7 +85,7 @@ class WorkerEngine:
         return tuple(file.path for file in (self.registry, self.gazetteer) if file is not None)
 
     def open(self) -> LocalEngine:
-        """Return the engine, opened once per process; the last two engines stay open."""
+        """Return the engine, which is opened at the first call; a process keeps its last two engines open."""
         key = hashlib.sha256(repr((self.registry, self.gazetteer)).encode() + self.rest).hexdigest()
         with _lock:  # a cluster may call from several threads, none of which is a thread of polars
             if key not in _opened:
@@ -151,16 +154,16 @@ _LARGEST_BATCH: Final = 10_000  # rows of a returned batch: Spark's default
 def verify_batches(
     sample: Any, *, engine: AnyEngine = "local", threads: int = 1, **options: Unpack[BatchKeywords]
 ) -> BatchVerifier:
-    """Return a picklable callable that adds the nine columns to Arrow tables, for the workers of a cluster.
+    """Return a picklable callable for workers, which adds the result columns (:data:`ADDED_SCHEMA`) to Arrow tables.
 
-    ``sample``: the first rows of the data (polars, pandas or pyarrow; a thousand will do, none at least the headers).
-    The columns are chosen by it once, so that all workers choose alike; the day is fixed, too. If it has the Boolean
-    columns ``bv_crowded`` and ``bv_several_addresses``, they say which rows share an address or a number in the whole
-    data; they are left out of the output. ``registry`` and ``gazetteer`` are passed by path: each worker needs the same
-    files. ``threads``: polars' threads in a worker. Other arguments as for :func:`bansong.verify_frame`. The tax
-    authority is not asked; an ``engine`` may bring its statuses.
+    ``sample``: the first rows of the data (polars, pandas or pyarrow); a thousand are enough, and without any the
+    headers count. The sample decides for all workers which columns hold number, name and address; the date is fixed,
+    too. Its optional Boolean columns ``bv_crowded`` and ``bv_several_addresses`` mark the rows with a crowded address,
+    or with several addresses of the number, in the whole data; the output lacks them. ``registry`` and ``gazetteer``
+    are passed by path: each worker needs the same files. ``threads``: polars' threads in a worker. Other arguments as
+    for :func:`bansong.verify_frame`. No statuses are fetched from the tax authority; an ``engine`` may have them.
 
-    Raises :class:`bansong.errors.BansongError`; :class:`bansong.errors.UsageError` for engines that buy.
+    Raises :class:`bansong.errors.BansongError`; :class:`bansong.errors.UsageError` for engines that buy lookups.
     """
     check_keywords(verify_batches, options, BatchKeywords)
     keywords: dict[str, Any] = {**options}
@@ -191,7 +194,7 @@ def _no_statuses_checked() -> str:
 
 
 def _set_apart(table: Table, found: Sequence[str]) -> Table:
-    """Split off the columns that the cluster computed over the whole data."""
+    """Rename the cluster's columns ``found`` to the engine's (:data:`FOUND`), and leave them out of the headers."""
     kept = [(id_, header) for id_, header in zip(table.ids, table.headers, strict=True) if header not in found]
     users = [pl.col(id_).alias(f"c{place}") for place, (id_, _) in enumerate(kept)]
     given = [pl.col(table.ids[table.headers.index(name)]).cast(pl.Boolean).alias(FOUND[name]) for name in found]
@@ -199,7 +202,7 @@ def _set_apart(table: Table, found: Sequence[str]) -> Table:
 
 
 def gather_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of batches in tables of about :data:`ROWS_AT_ONCE` rows or :data:`BYTES_AT_ONCE` bytes."""
+    """Join record batches to tables of about :data:`ROWS_AT_ONCE` rows or :data:`BYTES_AT_ONCE` bytes."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -214,7 +217,7 @@ def gather_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 @dataclass(frozen=True)
 class BatchVerifier:
-    """Add the nine columns to Arrow tables with the columns of its sample; made by :func:`verify_batches`."""
+    """Adds the result columns to Arrow tables with the columns of the sample; see :func:`verify_batches`."""
 
     engine: WorkerEngine
     reader: RowReader
@@ -229,7 +232,7 @@ class BatchVerifier:
         return build_with_threads, (self.threads, pickle.dumps(build))
 
     def for_keys(self) -> BatchVerifier | None:
-        """Return a verifier for :meth:`map_keys` that reads only number and address; ``None`` if one is missing."""
+        """Return a verifier for :meth:`map_keys` that reads only number and address; ``None`` if either is missing."""
         chosen = {role: self.reader.chosen[role] for role in ("b_no", "address") if role in self.reader.chosen}
         if len(chosen) < 2:
             return None
@@ -241,7 +244,7 @@ class BatchVerifier:
         return replace(self, reader=RowReader(headers, moved, frozenset()), found=())
 
     def at(self, *, find_file: FindFile, place: Callable[[], str]) -> BatchVerifier:
-        """Return this verifier for a cluster: ``find_file`` finds reference files, ``place`` names the task."""
+        """Return a copy that finds a worker's files by ``find_file``, and names the task in errors by ``place``."""
         return replace(self, engine=replace(self.engine, find_file=find_file), place=place)
 
     @property
@@ -249,22 +252,22 @@ class BatchVerifier:
         return tuple(unique_names([header for _, header in self.layout]))
 
     def __call__(self, table: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Return the table with the nine columns; ``reasons`` a list of strings."""
+        """Return the table with the result columns (:data:`ADDED_SCHEMA`) added."""
         return self._at_place(self._verify, table, 0)
 
     def map_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Verify the batches of a partition, as Spark's ``mapInArrow`` gives and takes them."""
+        """Verify the record batches of a partition; a function for Spark's ``mapInArrow``."""
         first = 0
         for table in gather_batches(batches):
             yield from self._at_place(self._verify, table, first).to_batches(max_chunksize=_LARGEST_BATCH)
             first += table.num_rows
 
     def read_keys(self, table: pa.Table, first: int = 0) -> pa.Table:
-        """Return :data:`KEYS_SCHEMA` of each row. Call it on a verifier of :meth:`for_keys`."""
+        """Return the keys (:data:`KEYS_SCHEMA`) of each row. Call this on the result of :meth:`for_keys`."""
         return self._at_place(self._read_keys, table, first)
 
     def map_keys(self, batches: Iterable[pa.RecordBatch], beside: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        """Yield :meth:`read_keys` of a partition, followed by the columns ``beside``."""
+        """Do what :meth:`read_keys` does for the batches of a partition; the columns ``beside`` pass through unread."""
         first = 0
         for table in gather_batches(batches):
             keys = self.read_keys(table.drop_columns(list(beside)), first)
@@ -317,7 +320,7 @@ class BatchVerifier:
 
 
 def _answer(engine: LocalEngine, rows: pl.LazyFrame, rows_in: int) -> pa.Table:
-    """Return the nine columns of each row; raise :class:`AccountingError` if rows are lost or disordered."""
+    """Return the result columns of each row; raise :class:`AccountingError` if rows are lost or out of order."""
     with engine.running():
         answered = accounting.number_rows(engine.answer(rows))
         nine = answered.select(written_column(name, lists=True) for name in ADDED_COLUMNS)

@@ -1,4 +1,4 @@
-"""Add the nine columns to a Spark DataFrame, with features of the whole data (``bansong[spark]``)."""
+"""Verify the rows of a Spark DataFrame, with features computed over all rows (needs ``bansong[spark]``)."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def enrich(
     ship_files: bool = True,
     **options: Unpack[BatchKeywords],
 ) -> DataFrame:
-    """Return a DataFrame with the nine columns added, computed when it is used; ``reasons`` is an array of strings.
+    """Add the result columns to a DataFrame, computed when it is used; ``reasons`` is an array of strings.
 
-    The columns are chosen by the first thousand rows, which are read at once. ``cross_row_features``: windows over all
-    rows first find crowded addresses and numbers with several addresses; without them a row is judged alone.
-    ``ship_files``: Spark copies registry and gazetteer to its workers; without, each worker has them at the same path.
+    The first thousand rows, which are read at once, decide which columns hold number, name and address.
+    ``cross_row_features``: first find crowded addresses and numbers with several addresses, by windows over all rows.
+    ``ship_files``: Spark copies registry and gazetteer to its workers; else each worker has them at the same path.
     polars has ``spark.task.cpus`` threads in a worker. Other arguments and errors as for
     :func:`bansong.distributed.verify_batches`; errors on a worker name its partition.
 
@@ -77,12 +77,12 @@ def enrich(
 
 
 def find_shipped_file(path: str) -> Path:
-    """Return where Spark has copied a file on this worker."""
+    """Return the path of this worker's copy of a file that Spark has shipped."""
     return Path(SparkFiles.get(Path(path).name))
 
 
 def describe_partition() -> str:
-    """Return the partition and attempt of this task, for messages."""
+    """Return partition, stage, attempt and process of this task, for messages."""
     task = TaskContext.get()
     if task is None:
         return describe_process()
@@ -106,7 +106,7 @@ def _output_schema(df: DataFrame, verifier: BatchVerifier) -> StructType:
 
 
 def _with_found(df: DataFrame, keys: BatchVerifier) -> DataFrame:
-    """Add the columns :data:`FOUND` by a join on the hashed number and address; null where there is no match."""
+    """Add the Boolean columns of :data:`FOUND` by a join on hashed number and address; null without a match."""
     written = {
         _WRITTEN_NUMBER: _hash_written(holders_of(keys.reader.headers, keys.reader.chosen["b_no"])),
         _WRITTEN_ADDRESS: _hash_written(holders_of(keys.reader.headers, keys.reader.chosen["address"])),
@@ -117,7 +117,7 @@ def _with_found(df: DataFrame, keys: BatchVerifier) -> DataFrame:
 
 
 def _find_marks(keys: DataFrame) -> DataFrame:
-    """Return the hashed number and address of crowded rows, and of rows whose number has several addresses."""
+    """Return hashed number and address, and both features, of the rows for which a feature is true."""
     # the same rules as bansong.engine.records.with_cross_row_features, as windows over all rows
     hashes = {name: F.when(F.col(name).isNotNull(), F.xxhash64(name)) for name in _TEXTS}
     several = _differ("building") | _differ("lot")
@@ -130,7 +130,7 @@ def _find_marks(keys: DataFrame) -> DataFrame:
 
 
 def _window_of(name: str) -> WindowSpec:
-    """Return a window of rows with the same value. Nulls are spread, else one task would get them all."""
+    """Return a window of the rows with the same value. Nulls are spread over tasks, else one would get them all."""
     return Window.partitionBy(F.col(name).isNull(), F.coalesce(F.col(name), F.col(_WRITTEN_NUMBER)))
 
 
@@ -140,7 +140,7 @@ def _differ(name: str) -> Column:
 
 
 def _with_count(keys: DataFrame, name: str, of: str) -> DataFrame:
-    """Add :data:`_DIFFERENT`: how many values of ``name`` there are for each value of ``of``."""
+    """Add :data:`_DIFFERENT`: the number of distinct values of ``name`` in the rows with the same ``of``."""
     rows, value = _window_of(of), F.col(name)
     ranked = keys.withColumn(_RANK, F.dense_rank().over(rows.orderBy(value.asc_nulls_last())))
     return ranked.withColumn(_DIFFERENT, F.max(F.when(value.isNotNull(), F.col(_RANK))).over(rows))

@@ -27,7 +27,7 @@ THREADS: Final = "POLARS_MAX_THREADS"
 
 
 def build_with_threads(threads: int, build: bytes) -> Any:
-    """Unpickle an object that imports polars, with so many threads, unless polars is loaded already (logged)."""
+    """Set polars' threads, then unpickle and call ``build``; log if polars is already loaded with more threads."""
     if "polars" not in sys.modules:
         os.environ[THREADS] = str(threads)
     else:
@@ -53,10 +53,9 @@ def map_partition(verifier: BatchVerifier, batches: Iterable[RecordBatch]) -> It
 def map_partition_keys(
     verifier: BatchVerifier, beside: Sequence[str], batches: Iterable[RecordBatch]
 ) -> Iterator[RecordBatch]:
-    """Call :meth:`BatchVerifier.map_keys`, like :func:`map_partition`."""
     return verifier.map_keys(batches, beside)
 
 
 def describe_process() -> str:
-    """Return this process and machine, for messages."""
+    """Return the number of this process and the name of its machine, for messages."""
     return gettext("process {process} on {machine}", process=os.getpid(), machine=platform.node())

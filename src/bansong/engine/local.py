@@ -1,4 +1,4 @@
-"""The embedded engine: one lazy query that verifies every row of a frame, without network and without a row loop."""
+"""The local engine: one lazy query that verifies every row of a frame, without network and without a row loop."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _PROBLEMS: Final = business_number.PROBLEMS | ROW_PROBLEMS  # a number's, where 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Data of a run that an engine uses besides its own: see the parameters of :class:`LocalEngine`."""
+    """History, statuses and address choices of a run, for an engine that has none (see :class:`LocalEngine`)."""
 
     history: pl.LazyFrame | None = None
     statuses: StatusOverlay | None = None
@@ -88,7 +88,7 @@ class LocalEngine:
     ``gazetteer``: one built by ``bansong data build-gazetteer`` (without one no address is corrected, and a postal
     code is only compared to the district of the address).
     ``model``: a scorecard file, by default the built-in one. ``lang``: the language of reasons and notes, by default
-    the current one. ``today``: the day on which ages are reckoned, by default Korea's.
+    the current one. ``today``: the date to which ages are counted, by default today in Korea.
     ``history``: outcomes of earlier letters (:data:`bansong.engine.overlays.HISTORY_SCHEMA`). ``choices``: addresses
     that a person chose in a review (:data:`bansong.engine.overlays.CHOICE_SCHEMA`).
 
@@ -121,7 +121,7 @@ class LocalEngine:
         self.choices = self._look_up(choices)
 
     def with_known(self, known: Known) -> Self:
-        """Return a copy of this engine with ``known``; history, statuses and choices that it has already stay."""
+        """Return a copy that takes the history, statuses or choices it lacks from ``known``."""
         other = copy(self)
         other.history = known.history if self.history is None else self.history
         other.status = self.status or known.statuses
@@ -134,34 +134,34 @@ class LocalEngine:
         return AddressChoices.look_up(choices, self.gazetteer)
 
     def warm_up(self) -> None:
-        """Read the whole gazetteer now: queries of few rows read only parts of it, and large ones once a thread."""
+        """Load the whole gazetteer in this thread; else several of polars' threads would each load it."""
         record = {"b_no": "1248100998", "name": "가", "address": "서울특별시 중구 세종대로 110", "zipcode": None}
         frame = pl.LazyFrame([record] * (FEW + 1), schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
         with self.running():
             self.answer(frame).collect(engine="in-memory")
 
     def verify(self, frame: pl.LazyFrame) -> pl.LazyFrame:
-        """Add the nine columns of the contract to each row.
+        """Add the nine result columns (:data:`ADDED_COLUMNS`) to each row.
 
-        ``frame`` has ``b_no`` (any dtype that prints as a number) and, as far as known, ``name``, ``address``,
-        ``zipcode``, ``confirmed`` (day of the address's last confirmation), ``crowded`` (many businesses at the
+        ``frame`` has ``b_no`` (text, or a number of any dtype) and, as far as known, ``name``, ``address``,
+        ``zipcode``, ``confirmed`` (date of the address's last confirmation), ``crowded`` (many businesses at the
         address), ``several_addresses`` (of the number; both Boolean); other columns pass through, rows and order stay.
         A row whose ``row_problem`` (String) is a code of :data:`ROW_PROBLEMS`, or of a number's problems, is invalid.
         The new columns are String, but ``bounce_prob`` Float64 (a fraction) and ``reasons`` List of String. Nothing is
         computed before the frame is collected or sunk.
 
-        Raises :class:`UsageError` without ``b_no``, with one of the nine columns there already, or if a column that is
+        Raises :class:`UsageError` if ``b_no`` is missing, if a result column exists already, or if a column that is
         read holds lists, structs or bytes.
         """
         return self._add_answers(frame, numbered=False).with_columns(pl.col("reasons").str.split(REASON_SEPARATOR))
 
     def answer(self, frame: pl.LazyFrame) -> pl.LazyFrame:
-        """Do what :meth:`verify` does, with the reasons of a row joined to one text (cheaper than a list).
+        """Do what :meth:`verify` does, but with ``reasons`` as one text (cheaper than a list), and with more columns.
 
-        More columns are added: with a registry or ``status`` :data:`STATUS_STALE`, with the latter
-        :data:`STATUS_BY_NTS` and :data:`STATUS_DAY`, with a gazetteer :data:`MATCH_LEVEL` (null without a readable
-        address), :data:`DISTRICT_CODE`, :data:`UNSURE`, :data:`PLACE`, with choices
-        :data:`bansong.engine.overlays.CHOICE`. A column :data:`NUMBER` (UInt64) is taken for the number.
+        These are :data:`STATUS_STALE` with a registry or ``status``; :data:`STATUS_BY_NTS` and :data:`STATUS_DAY` with
+        ``status``; :data:`MATCH_LEVEL` (null without a readable address), :data:`DISTRICT_CODE`, :data:`UNSURE` and
+        :data:`PLACE` with a gazetteer; :data:`bansong.engine.overlays.CHOICE` with choices. If the frame has
+        :data:`NUMBER` (UInt64), ``b_no`` is not parsed.
         """
         beside = []
         if self.registry or self.status:
@@ -180,7 +180,7 @@ class LocalEngine:
         return self._add_answers(frame, *beside, numbered=True)
 
     def counts(self) -> tuple[pl.Expr, ...]:
-        """Aggregations over rows of :meth:`answer`, to be read by :func:`bansong.run.report.match_counts`."""
+        """Return aggregations over the rows of :meth:`answer`, for :func:`bansong.run.report.match_counts`."""
         return (
             *(STATUS_COUNTS if self.registry or self.status else ()),
             *(_nts_counts(self.status) if self.status else ()),
@@ -253,7 +253,7 @@ class LocalEngine:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Raise :class:`RegistryError` or :class:`GazetteerError` if a query fails because such a file is damaged."""
+        """Run queries in this context: a damaged file raises :class:`RegistryError` or :class:`GazetteerError`."""
         try:
             yield
         except (GazetteerError, RegistryError) as error:  # polars adds the expression it came from, which says nothing
@@ -338,7 +338,10 @@ def stale_registry_alert(registry: Registry | None, stale_after: int, today: dat
 
 
 def registry_alerts(local: LocalEngine, missing: str | None, *, planned: bool) -> tuple[Notice, ...]:
-    """Alert if the registry is too old for a plan, or missing (``missing``: the effect), unless ``status`` is given."""
+    """Return an alert if, without statuses of the tax authority, the registry is missing or (for a plan) too old.
+
+    ``missing``: text on the effect of a missing registry; ``None`` suppresses that alert.
+    """
     if local.status is not None:
         return ()
     today = local.today or seoul_day()

@@ -41,11 +41,11 @@ _EARLIEST: Final = pl.lit(date.min)  # stands for an unknown day
 
 
 class StatusOverlay:
-    """Statuses of the tax authority, to be used with a registry; one object for all threads.
+    """Statuses of the tax authority, used beside a registry; thread-safe.
 
     ``statuses``: a frame with ``b_no`` (integer or text), ``biz_status``, ``as_of`` and optionally the other columns of
-    a registry; or a registry, or its path. ``aged_before``: older statuses show their age in the reasons. The attribute
-    ``more`` lists its columns of :data:`ATTACHED_MORE`.
+    a registry; or a registry, or its path. ``aged_before``: reasons give the age of statuses from before this date. The
+    attribute ``more`` lists the columns of :data:`ATTACHED_MORE` that it has.
 
     Raises :class:`bansong.errors.UsageError` for an unsuitable frame, :class:`~bansong.errors.RegistryError`.
     """
@@ -69,7 +69,7 @@ class StatusOverlay:
 
     @property
     def version(self) -> str | None:
-        """The version of the registry, else the newest day of a status; ``None`` without statuses."""
+        """The version of the registry, else the date of the newest status; ``None`` without statuses."""
         return self._statuses.version
 
     @property
@@ -79,13 +79,13 @@ class StatusOverlay:
 
     @classmethod
     def exchangeable(cls, *, aged_before: date | None = None) -> StatusOverlay:
-        """Return an overlay for a query that is repeated with other statuses, set by :meth:`exchange`."""
+        """Return an empty overlay for a query that runs many times; :meth:`exchange` sets the statuses of a run."""
         overlay = cls(pl.DataFrame(schema=SCHEMA), aged_before=aged_before)
         overlay.more = tuple(ours for theirs, ours in ATTACHED_MORE.items() if theirs != "name")
         return overlay
 
     def exchange(self, statuses: pl.DataFrame) -> None:
-        """Replace the statuses; the frame has a registry's columns but ``name``, and sorted, distinct numbers."""
+        """Replace the statuses by a frame with a registry's columns, except ``name``, and sorted, distinct numbers."""
         self._statuses = _StatusFrame(statuses)
 
     def check(self) -> None:
@@ -94,7 +94,7 @@ class StatusOverlay:
             self._statuses.check()
 
     def attach(self, frame: pl.LazyFrame, key: str, registry: Registry | None, *, names: bool = True) -> pl.LazyFrame:
-        """Add columns as :meth:`Registry.attach`, from the newer of overlay and registry, and :data:`BY_NTS`."""
+        """Add the columns of :meth:`Registry.attach`, from the newer of overlay and registry, and :data:`BY_NTS`."""
         # on a tie the overlay counts; missing values (of `since` only if both say closed) come from the other
         more = self.more if registry is None else {*self.more, *registry.more}
         dtypes = attached_dtypes(more, names=names)
@@ -208,7 +208,7 @@ _KEY: Final = "letter:address_key"
 
 
 def address_key(address: pl.Expr) -> pl.Expr:
-    """Return a key that spellings of one address share: letters and digits (String); null if blank or masked."""
+    """Reduce an address to letters and digits (String), so that its spellings agree; null if blank or masked."""
     # characters between two digits become one -, since 12-3 is not 123
     text = address.cast(pl.String)
     said = pl.when(~is_blank(text) & ~is_masked(text)).then(text)
@@ -232,7 +232,7 @@ def _only(needed: pl.Expr, changed: pl.Expr) -> pl.Expr:
 
 
 def attach_history(frame: pl.LazyFrame, history: pl.LazyFrame | None, today: date) -> pl.LazyFrame:
-    """Add :data:`HISTORY` (String): outcome of the newest letter to the number (``key``, UInt64) at the ``address``."""
+    """Add :data:`HISTORY` (String): the outcome of the newest letter to a row's number (``key``) and ``address``."""
     # a delivered letter counts for TRUSTED_MONTHS, a returned one until a newer letter
     if history is None:
         return frame.with_columns(pl.lit(None, pl.String).alias(HISTORY))
@@ -240,7 +240,7 @@ def attach_history(frame: pl.LazyFrame, history: pl.LazyFrame | None, today: dat
 
 
 def with_letters(frame: pl.LazyFrame, letters: pl.LazyFrame, number: str) -> pl.LazyFrame:
-    """Join ``letters`` (by distinct ``b_no`` and ``address_key``) to rows by ``number`` and address."""
+    """Left-join ``letters`` (distinct in ``b_no`` and ``address_key``) to rows by the column ``number`` and address."""
     # by the number first: most rows have no letters, and need no address key
     businesses = letters.select(pl.col("b_no").alias(_NUMBER)).unique().with_columns(pl.lit(True).alias(_WRITTEN))
     known = frame.join(businesses, left_on=number, right_on=_NUMBER, how="left", maintain_order="left")
@@ -279,7 +279,7 @@ _REASON: Final[dict[Lang, str]] = {"en": "chosen in a review", "ko": "검토에�
 
 @dataclass(frozen=True, slots=True)
 class AddressChoices:
-    """Chosen addresses (:data:`CHOICE_SCHEMA`); ``there``: whether the gazetteer still has the building."""
+    """Addresses chosen in a review (:data:`CHOICE_SCHEMA`), and ``there``: whether the gazetteer still has them."""
 
     frame: pl.DataFrame
 
@@ -289,7 +289,7 @@ class AddressChoices:
         return cls(choices.with_columns(there=(found["match_level"] == "exact").fill_null(False)))
 
     def replace(self, work: pl.LazyFrame) -> pl.LazyFrame:
-        """Replace address and postal code of rows by the chosen ones, and add :data:`CHOICE`."""
+        """Replace address and postal code of rows by the chosen ones that still exist, and add :data:`CHOICE`."""
         named = self.frame.rename({name: f"choice:{name}" for name in (*_CHOSEN, "there")})
         joined = with_letters(work, named.lazy(), "key")
         used = pl.col("choice:there").fill_null(False)

@@ -1,4 +1,4 @@
-"""The interface between a run and its engine, and the local engine with this interface."""
+"""The interface that a run expects of its engine, and the local engine with that interface."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bansong.base.cancel import CancelToken
     from bansong.engine.local import Known, LocalEngine
 
-# what engines that buy add: a column of prepared rows, and counts
+# names that engines which buy lookups add: a column of prepared rows, and counts
 LOOKUP: Final = "lookup"  # a row's canonical record as one text; null where nothing may be asked
 UNCHECKED_SENDS: Final = "unchecked_sends"
 GARBLED: Final = "garbled"
@@ -32,7 +32,7 @@ GARBLED_FIRST: Final = "garbled_first"
 
 @dataclass(frozen=True, slots=True)
 class QuotaStatus:
-    """The monthly quota of ``/me``, in lookups; ``None`` where unknown."""
+    """The monthly quota that the service states at ``/me``, in lookups; ``None`` where unknown."""
 
     limit: int | None
     used: int | None
@@ -41,7 +41,7 @@ class QuotaStatus:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How local engine and service agree on the rows that both answered (hybrid)."""
+    """Agreement of local engine and service on the rows that both answered, in the hybrid engine."""
 
     rows: int
     status_known: int  # rows whose status both know
@@ -93,7 +93,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """A run, as its engine needs to know it."""
+    """What an engine needs to know about a run."""
 
     file: str  # name of the input in the ledger
     run_id: str
@@ -105,14 +105,14 @@ class RunContext:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The answers to a run's records, as a function, and what they cost."""
+    """A function that answers the records of a run, and the lookups bought for it."""
 
-    of: Callable[[pl.LazyFrame], pl.LazyFrame]  # adds the nine columns to prepared rows of one table, lazily
+    of: Callable[[pl.LazyFrame], pl.LazyFrame]  # adds `ADDED_COLUMNS` to prepared rows of one table, lazily
     purchase: Purchase | None = None  # `None` for an engine that buys nothing
 
 
 class Engine(Protocol):
-    """An engine, as a run uses it.
+    """The interface that a run expects of its engine.
 
     A run calls :meth:`with_known`, :meth:`prepare`, then :meth:`quote` or :meth:`answer`; the returned
     :class:`Answers` answer each table.
@@ -124,17 +124,17 @@ class Engine(Protocol):
 
     @property
     def local(self) -> LocalEngine:
-        """The local engine that answers, or that orders purchases."""
+        """The local engine, which answers or decides which lookups are bought first."""
 
     @property
     def priority(self) -> str | None:
-        """The header of the column that orders purchases."""
+        """The header of the column that decides which lookups are bought first."""
 
     def with_known(self, known: Known) -> Engine:
         """Return a copy with earlier letters, statuses and choices, unless the engine has its own."""
 
     def files(self) -> Mapping[str, Path | None]:
-        """The files of the engine by use; no output may replace them."""
+        """Return the files of the engine by use (such as ``registry``); no output may overwrite them."""
 
     def prepare(self, records: Records) -> Records:
         """Add the columns that the engine needs to answer."""
@@ -143,16 +143,16 @@ class Engine(Protocol):
         """Return what the answers would cost, without buying; ``None`` for the local engine."""
 
     def answer(self, records: Records, context: RunContext) -> Answers:
-        """Answer the prepared records of all tables; engines that buy do so now."""
+        """Answer the prepared records of all tables; an engine that buys lookups buys them in this call."""
 
     def counts(self) -> tuple[pl.Expr, ...]:
-        """Aggregations over answered rows, collected while they are written."""
+        """Return aggregations over answered rows, which the run collects while it writes the rows."""
 
     def agreement(self, tallied: Mapping[str, Any]) -> Agreement | None:
-        """Return how the local engine and the service agree, from :meth:`counts`; ``None`` unless both answer."""
+        """Return the agreement of local engine and service from the counted values; ``None`` unless both answer."""
 
     def hints(self, *, planned: bool) -> tuple[str, ...]:
-        """Return alerts about a missing or old registry or gazetteer; ``planned``: no row is answered."""
+        """Return alerts about a missing or old registry or gazetteer, for a run or a plan (``planned``)."""
 
 
 _ONE_BATCH: Final = 20_000  # rows; for fewer, a query for gathering costs more than it saves
@@ -200,7 +200,6 @@ class LocalEngineAdapter:
 
 
 def local_files(local: LocalEngine) -> dict[str, Path | None]:
-    """Return the files of a local engine by use."""
     indexes = {"registry": local.registry, "statuses": local.status, "gazetteer": local.gazetteer}
     return {name: index.path if index is not None else None for name, index in indexes.items()}
 

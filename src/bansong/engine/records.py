@@ -1,4 +1,4 @@
-"""Records of rows, and features that need the whole file (16 bytes a row)."""
+"""Records of rows, and cross-row features, which need the whole file (16 bytes of memory a row)."""
 
 # Points without good reason do more harm than missing points, so only clear cases count.
 
@@ -33,7 +33,10 @@ _TOTALS: Final = rf"(?i)^{_GAP}(?:(?:{_LABEL}){_GAP}(?:{_COUNT})?|총{_GAP}[0-9]
 
 
 def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = ()) -> pl.LazyFrame:
-    """Add ``row_id`` (from 0) and the columns of the record to rows; ``ours``: columns of an earlier run."""
+    """Return the rows of a table with ``row_id`` (from 0) and a column for each role, such as ``b_no``.
+
+    ``ours``: positions of columns from an earlier run, in which totals and header rows are not looked for.
+    """
     # with numbers, DIGITS, RIGHT and ROW_PROBLEM are added, else ADDRESS_LIST
     ids = table.ids
     rows = table.frame.with_row_index(ROW_ID).with_columns(
@@ -63,7 +66,7 @@ def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = 
 
 
 def with_digits(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the number as integer (:data:`NUMBER`) and text (:data:`DIGITS`), and whether it is :data:`RIGHT`."""
+    """Add the number as integer (:data:`NUMBER`) and text (:data:`DIGITS`), and its check (:data:`RIGHT`)."""
     key = pl.col(NUMBER)
     rows = rows.with_columns(business_number.key_expr(pl.col("b_no")).alias(NUMBER))
     return rows.with_columns(
@@ -139,7 +142,7 @@ def with_found_features(rows: pl.LazyFrame, facts: pl.DataFrame | None) -> pl.La
 
 
 def with_given_features(rows: pl.LazyFrame, found: Collection[str]) -> pl.LazyFrame:
-    """Complete the columns ``found`` (:data:`CROWDED`, :data:`SEVERAL`) of another engine, where null means no."""
+    """Fill nulls with false in the cross-row features ``found`` of a cluster; null without number or address."""
     if not _has_records(rows):
         return rows.drop(found)
     says = pl.col(_NUMBER).is_not_null() & pl.col("address").is_not_null()
@@ -153,7 +156,7 @@ def _has_records(rows: pl.LazyFrame) -> bool:
 
 
 def row_keys(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the columns :data:`KEYS`, from which another engine finds features; no hashes, which vary by release."""
+    """Return the columns :data:`KEYS`, for a cluster to compute cross-row features; hashes would vary by release."""
     address = pl.col("address").cast(pl.String)
     said = pl.when(~is_masked(address)).then(address)
     work = _with_number(rows.select("b_no", address.alias(_TEXT), said.alias("address")))
@@ -234,7 +237,7 @@ def _select_rows(rows: pl.LazyFrame, found: pl.DataFrame, which: pl.Expr) -> pl.
 
 
 def look_up(values: pl.Series) -> pl.Expr:
-    """Return each row's value in ``values``, which has one for each ``row_id``."""
+    """Return for each row the item of ``values`` at position ``row_id``."""
     return pl.col(ROW_ID).map_batches(partial(pl.Series.gather, values), values.dtype, is_elementwise=True)
 
 

@@ -28,7 +28,7 @@ _NOWHERE: Final = pl.Series([None], dtype=pl.UInt32)
 
 
 def values_at(column: pl.Series, places: pl.Series) -> pl.Series:
-    """Return the values of a column at ``places`` (UInt32); null for null and beyond the end."""
+    """Return the values of a column at ``places`` (UInt32); null for null places and those beyond the end."""
     last = places.max()
     if last is None or last < len(column):  # type: ignore[operator]  # an integer
         return column[places]  # fifty times as fast as gather, which runs a query
@@ -36,7 +36,7 @@ def values_at(column: pl.Series, places: pl.Series) -> pl.Series:
 
 
 class KeyIndex:
-    """Finds the positions of keys in a sorted column; one object for all threads.
+    """Finds the positions of keys in a sorted column; thread-safe.
 
     A key's remainder is the index of its slot, which has the position of the last key with that remainder (32 bytes a
     key). Other keys are found by binary search; so are all keys until a thread has made the slots.
@@ -125,9 +125,10 @@ ATTACHED_MORE: Final = {"taxation": "taxation", "merged": "merged", "name": "reg
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """An open registry file, for all queries and threads; ``version``: as named in reports and manifests.
+    """An open registry file; thread-safe.
 
-    ``more``: its columns of :data:`ATTACHED_MORE`. A column is read when first needed, and then kept in memory.
+    ``version``: its name in reports and manifests. ``more``: the columns of :data:`ATTACHED_MORE` that it has. A column
+    is read when first needed, and then kept in memory.
     """
 
     path: Path
@@ -165,7 +166,7 @@ class Registry:
 
     @property
     def newest(self) -> date | None:
-        """The newest day of a status, from the version; ``None`` if unknown."""
+        """The date of the newest status, read from the version; ``None`` if unknown."""
         try:
             return date.fromisoformat(self.version[:10])
         except ValueError:
@@ -183,7 +184,7 @@ class Registry:
         return [self.path, self.version, self.rows, self.more, {}]  # another process reads the columns again
 
     def attach(self, frame: pl.LazyFrame, key: str, *, names: bool = True) -> pl.LazyFrame:
-        """Add :data:`ATTACHED` and :attr:`more` by the number ``key`` (UInt64); null for unknown numbers."""
+        """Add the columns :data:`ATTACHED` and :attr:`more` by the number in ``key`` (UInt64); null if unknown."""
         dtypes = attached_dtypes(self.more, names=names)
         found = pl.col(key).map_batches(partial(self.find, dtypes), return_dtype=pl.Struct(dtypes), is_elementwise=True)
         return frame.with_columns(found.alias("bv:registry")).unnest("bv:registry")
@@ -212,7 +213,10 @@ class Registry:
 
 
 def attached_dtypes(more: Collection[str], *, names: bool) -> dict[str, pl.DataType | type[pl.DataType]]:
-    """Return the columns that a registry with ``more`` adds to rows; ``names``: also the registered name."""
+    """Return names and dtypes of the columns that a registry adds to rows.
+
+    ``more``: its optional columns. ``names``: whether to include the registered name.
+    """
     found = {ours: MORE[theirs] for theirs, ours in ATTACHED_MORE.items() if ours in more}
     if not names:
         found.pop("registry_name", None)
@@ -241,7 +245,7 @@ def observations(
     merged: str | None = None,
     name: str | None = None,
 ) -> pl.LazyFrame:
-    """Parse rows of a source: a registry's columns, ``problem`` (code), ``word`` (of the status), ``strange``."""
+    """Parse a status list into a registry's columns, ``problem`` (code), ``word`` (the status), and ``strange``."""
     # `strange`: an unknown word for taxation or merging, which is ignored. If the tax authority's status is blank, its
     # taxation may say that the number is not registered.
     status_word, words = _word_expr(status), {"taxation": _word_expr(taxation), "merged": _word_expr(merged)}
@@ -273,7 +277,7 @@ def observations(
 
 
 def snapshot(usable: pl.LazyFrame, more: Collection[str] = tuple(MORE)) -> pl.LazyFrame:
-    """Return one row for each number, sorted: that of the newest ``as_of``, on a tie the later row."""
+    """Return the row with the newest ``as_of`` (on a tie, the later row) of each number, sorted by number."""
     # taxation and name come from the newest row that has them; `merged` comes with the status
     newest = usable.with_row_index("place").sort("b_no", pl.col("as_of").fill_null(pl.date(1, 1, 1)), "place")
     found = newest.unique("b_no", keep="last", maintain_order=True).drop("taxation", "name")
@@ -314,7 +318,7 @@ KEY: Final = "key"
 
 
 class Memo:
-    """A cache of rows by :data:`KEY` (UInt64) for all threads; missing rows are made when asked for."""
+    """A thread-safe cache of rows by :data:`KEY` (UInt64), which makes missing rows when they are looked up."""
 
     def __init__(self, most: int) -> None:
         """Make an empty cache; with more than ``most`` rows, only the newest are kept."""
@@ -322,7 +326,7 @@ class Memo:
         self._known: _KnownRows | None = None
 
     def look_up(self, keys: pl.Series, make: Callable[[pl.Series], pl.DataFrame | None]) -> pl.DataFrame | None:
-        """Return each key's row; ``make`` gets a mask of new keys and may return ``None``, which is passed on."""
+        """Return each key's row. ``make`` makes rows for a mask of new keys; if it returns ``None``, so does this."""
         known = self._known
         lines = known.index.find(keys) if known else _NOWHERE.new_from_index(0, len(keys))
         if known is None or lines.null_count():

@@ -1,4 +1,4 @@
-"""Expressions that read texts: blanks, masks, postal codes, days; comparison of business names."""
+"""Expressions that read texts: blanks, masks, postal codes, dates; comparison of business names."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def postal_digits(code: pl.Expr) -> pl.Expr:
 
 
 def is_plain(address: pl.Expr) -> pl.Expr:
-    """Whether an address begins in Korean and has a number and no mask, as most do; null for null."""
+    """Whether an address begins with Hangul and has a digit and no mask, as most do; null for null."""
     return (address >= "가") & (address < "\ud7a4") & address.str.contains("[0-9]") & ~is_masked(address)
 
 
@@ -49,7 +49,7 @@ _DIGITS: Final = r"^([0-9]{4})[^0-9]*([0-9]{1,2})[^0-9]+([0-9]{1,2})(?:[^0-9].*)
 
 
 def day_given(name: str, value: date | str | None) -> date | None:
-    """Return the day of a date, a datetime or an ISO 8601 text; raise :class:`UsageError` for other values."""
+    """Convert a date, a datetime or an ISO 8601 text to a date; raise :class:`UsageError` for other values."""
     if isinstance(value, datetime):
         return value.date()
     if value is None or isinstance(value, date):
@@ -61,12 +61,12 @@ def day_given(name: str, value: date | str | None) -> date | None:
 
 
 def may_be_days(dtype: pl.DataType) -> bool:
-    """Whether columns of a dtype may contain days: dates, times, texts, and integers as ``20240131``."""
+    """Whether columns of a dtype may contain dates: Date, Datetime, String, and integers such as ``20240131``."""
     return dtype in (pl.Date, pl.String) or dtype == pl.Datetime or dtype.is_integer()
 
 
 def day_expr(column: pl.Expr, dtype: pl.DataType | None = None) -> pl.Expr:
-    """Parse days (Date): ``2024-01-31``, ``2024.1.31``, ``20240131``, also with a time; null for other texts."""
+    """Parse dates: ``2024-01-31``, ``2024.1.31``, ``20240131``, also if a time follows; null for other texts."""
     if dtype == pl.Date:
         return column
     if dtype == pl.Datetime:

@@ -1,4 +1,4 @@
-"""Attach the official address to each row: form, postal code, codes, suggestions."""
+"""Add the official address, postal code and codes of its building to each row; suggest addresses."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _TEXTS: Final[dict[str, dict[Lang, str]]] = {
 
 
 def format_match(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.DataFrame:
-    """Return the columns of :func:`attach` for rows of :func:`~.matcher.match_addresses`."""
+    """Return the columns :data:`ADDED` for the result of :func:`~.matcher.match_addresses`."""
     rows = _with_dong_replaced(lookups, _with_building(lookups, matched))
     rows = _with_names_back(lookups, _with_units_back(lookups, rows))
     rows = _LEVEL.run(rows.hstack([_postal_match(lookups, rows).alias("postal_match")]))
@@ -368,7 +368,7 @@ def _postal_match(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
 
 
 def building_code(gazetteer: Gazetteer, place: pl.Expr) -> pl.Expr:
-    """Return the 26 digits of 도로명주소관리번호 (String) of buildings (UInt32, by place), null if unknown."""
+    """Return the 도로명주소관리번호 (26 digits, String) of the building at ``place`` (UInt32); null if unknown."""
     return place.map_batches(partial(_look_up_codes, gazetteer), return_dtype=pl.String, is_elementwise=True)
 
 
@@ -385,7 +385,7 @@ SUGGESTED: Final = {"row": pl.UInt32, "address": pl.String, "zipcode": pl.String
 
 
 def suggest(addresses: pl.DataFrame, gazetteer: Gazetteer, lang: Lang, most: int = 5) -> pl.DataFrame:
-    """Return the likeliest places of each address (columns of :data:`SUGGESTED`), the best first, at most ``most``."""
+    """Return up to ``most`` official addresses (:data:`SUGGESTED`) that each address may mean, the likeliest first."""
     # any reading may propose a place; places are ordered by the number of witnesses, then by the reading
     parsed = parse.parse(addresses.lazy().select("address", "zipcode")).collect()
     lookups = lookups_of(gazetteer, len(parsed))

@@ -1,4 +1,4 @@
-"""Prepared queries over batches of rows, and names that are one slip apart."""
+"""Indexes and prepared queries for batches of rows, and names that differ by one typing error."""
 
 # `column[places]` and `&` take a microsecond; `column.gather(places)`, `fill_null` and the like are queries of fifty
 # microseconds each, however few the rows.
@@ -24,7 +24,7 @@ _FEW: Final = "_few"
 
 
 class TextIndex:
-    """Positions of texts: a cast to an Enum is the fastest lookup, and it streams."""
+    """Finds positions of texts by a cast to an Enum, the fastest lookup, which also works in streaming queries."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._dtype = pl.Enum(list(texts)).to_dtype_expr()  # prepared for many casts: preparing one takes milliseconds
@@ -38,7 +38,7 @@ class TextIndex:
 
 
 class TextTable(TextIndex):
-    """Texts with columns of values."""
+    """Columns of values, looked up by text."""
 
     def __init__(self, texts: Iterable[str], **columns: pl.Series) -> None:
         super().__init__(texts)
@@ -49,7 +49,7 @@ class TextTable(TextIndex):
 
 
 def text_key(*parts: str | pl.Expr) -> pl.Expr:
-    """Return the UInt64 key of values read as text, null if one is null; never stored: polars may change its hash."""
+    """Hash values, as texts, to one UInt64; null if one is null. Never store it: polars may change its hash."""
     if all(isinstance(part, str) for part in parts):
         return _key_of_columns(*parts)
     return _key_of([pl.col(part) if isinstance(part, str) else part for part in parts])
@@ -66,7 +66,7 @@ def _key_of(columns: list[pl.Expr]) -> pl.Expr:
 
 
 class built_once(Generic[T]):
-    """A cached property for several threads, without a lock: its holder would wait for polars' threads, they for it."""
+    """A cached property for several threads, without a lock, which could deadlock with polars' threads."""
 
     def __init__(self, build: Callable[[Any], T]) -> None:
         self._build = build
@@ -86,7 +86,7 @@ class built_once(Generic[T]):
 
 
 class Index:
-    """Sorted keys with their values, repeated or not; a join would build its hash table anew for each batch."""
+    """Values by sorted keys, which may repeat. A join would build its hash table anew for each batch."""
 
     def __init__(self, keys: pl.Series, values: pl.Series | None = None) -> None:
         """``keys``: UInt64, sorted. ``values``: as long as ``keys``, by default the keys' positions."""
@@ -97,12 +97,12 @@ class Index:
 
     @classmethod
     def of(cls, frame: pl.DataFrame, key: pl.Expr, value: str) -> Index:
-        """Build an index from an unsorted frame; null keys are left out, repeated pairs kept once."""
+        """Build an index from an unsorted frame; null keys and repeated pairs are left out."""
         pairs = frame.select(key.alias("key"), pl.col(value).alias("value")).drop_nulls("key").unique().sort("key")
         return cls(pairs["key"], pairs["value"])
 
     def find(self, rows: pl.DataFrame, key: pl.Expr, value: str, keep: Sequence[str] = ()) -> pl.DataFrame:
-        """Return a line for each row and each value of its key: ``row``, ``keep`` and ``value``."""
+        """Return a line (``row``, the columns ``keep``, and ``value``) for each value of each row's key."""
         if rows.is_empty():
             return self._find_nothing(rows, value, keep)
         query = rows.lazy().select(ROW, *keep, key.cast(pl.UInt64).alias("_key")).with_columns(self._search)
@@ -125,7 +125,7 @@ class Index:
     def between(
         self, rows: pl.DataFrame, first: pl.Expr, last: pl.Expr, value: str, keep: Sequence[str] = ()
     ) -> pl.DataFrame:
-        """Return a line for each row and each value whose key is in [``first``, ``last``]."""
+        """Do what :meth:`find` does, for all keys from ``first`` to ``last``."""
         if rows.is_empty():
             return self._find_nothing(rows, value, keep)
         bounds = first.cast(pl.UInt64).alias("_first"), last.cast(pl.UInt64).alias("_last")
@@ -176,9 +176,9 @@ BYTES_AT_ONCE: Final = 64 << 20
 
 
 def gather_rows(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the rows of ``frame`` in batches of :data:`ROWS_AT_ONCE` rows, or fewer of :data:`BYTES_AT_ONCE` bytes.
+    """Join small batches of ``frame`` to about :data:`ROWS_AT_ONCE` rows or :data:`BYTES_AT_ONCE` bytes each.
 
-    ``frame`` is collected by a query beside the one that reads the result, so both go on at the same time.
+    A query of its own collects ``frame`` while another reads the result, so that both run at the same time.
     """
     return register_io_source(partial(_gather_batches, frame), schema=frame.collect_schema(), is_pure=True)
 
@@ -200,7 +200,7 @@ def _gather_batches(
 
 
 class PreparedStep:
-    """A step whose query is made once, at more cost than a run over few rows; frames must have the same columns."""
+    """A step whose query is built once, since building costs more than running it on few rows of the same columns."""
 
     def __init__(self, step: Callable[[pl.LazyFrame], pl.LazyFrame]) -> None:
         self._step = step
@@ -248,7 +248,7 @@ def for_few(
     needs: tuple[str, ...],
     adds: Mapping[str, type[pl.DataType]],
 ) -> pl.LazyFrame:
-    """Add the columns ``adds`` that ``step`` makes of ``needs``, for rows with ``few``; without any, plan nothing."""
+    """Add the columns ``adds``, which ``step`` computes from ``needs``, in rows where ``few`` is true; else null."""
     # `step` must keep rows and order, and look at one row at a time
     return frame.with_columns(_compute_few(few, step, needs, adds)).unnest(_FEW)
 
@@ -260,7 +260,7 @@ def fill_few(
     needs: tuple[str, ...],
     fills: Mapping[str, type[pl.DataType]],
 ) -> pl.LazyFrame:
-    """Do what :func:`for_few` does to existing columns; the result of ``step`` replaces their values."""
+    """Do what :func:`for_few` does, for existing columns: values of ``step`` that are not null replace theirs."""
     made = frame.with_columns(_compute_few(few, step, needs, fills))
     return made.with_columns(pl.coalesce(pl.col(_FEW).struct[name], name).alias(name) for name in fills).drop(_FEW)
 
@@ -289,7 +289,7 @@ def _compute_batch(prepared: PreparedStep, nothing: pl.Series, needs: list[str],
 
 
 def remember_last(find: Callable[[T, pl.DataFrame], pl.DataFrame]) -> Callable[[T, pl.DataFrame], pl.DataFrame]:
-    """Return ``find`` with the last result of each thread cached: several readings of an address ask the same."""
+    """Cache the last result of ``find`` in each thread, since several readings of an address make the same call."""
     last = threading.local()
 
     @wraps(find)
@@ -305,18 +305,18 @@ def remember_last(find: Callable[[T, pl.DataFrame], pl.DataFrame]) -> Callable[[
 
 
 def lacks_any(rows: pl.DataFrame, *columns: str) -> bool:
-    """Whether one of these columns is null in all rows: counts are cheaper than a filter, which is a query."""
+    """Whether one of these columns is null in all rows, by counts of nulls, which are cheaper than a query."""
     return any(rows.get_column(name).null_count() == rows.height for name in columns)
 
 
 def scatter(values: pl.Series, at: pl.Series) -> pl.Series:
-    """Return values at the rows where ``at`` (Boolean) is true, one after the other, and null elsewhere."""
+    """Spread ``values``, in order, over the rows where ``at`` (Boolean) is true; the other rows are null."""
     lines = at.cum_sum().cast(pl.UInt32) - 1
     return values[lines.zip_with(at, pl.Series([None], dtype=pl.UInt32))]
 
 
 def with_groups(frame: pl.LazyFrame, source: pl.Expr, pattern: str, *names: str) -> pl.LazyFrame:
-    """Add the capture groups of a pattern as String columns of these names, null where it does not match."""
+    """Add the capture groups of ``pattern`` in ``source`` as columns ``names`` (String); null without a match."""
     # source and match become columns first: polars would compute them for every group
     found = pl.col("_found")
     return (
@@ -353,7 +353,7 @@ _JAMO_COUNTS: Final = (19, 21, 28)  # initials, medials and finals (or none) of 
 
 
 class NameDifference(IntEnum):
-    """Distance of two names."""
+    """How much two names of roads or dongs differ."""
 
     SLIP = 0  # a jamo, or a missing, doubled or misplaced syllable of a long name
     DOUBTFUL = 1  # a slip if other words of the row confirm it
@@ -361,13 +361,13 @@ class NameDifference(IntEnum):
 
 
 def patterns(frame: pl.DataFrame, name: str, slip: Literal["hole", "gap"], *keep: str) -> pl.DataFrame:
-    """Return a line for each Hangul syllable of ``name``, with it unreadable or without it: ``keep``, ``pattern``."""
+    """Return for each Hangul syllable ``keep`` and ``pattern``: the name with it replaced (hole) or removed (gap)."""
     pattern = _hole(name) if slip == "hole" else _gap(name)
     return _spell_out(frame.lazy(), name).select(*keep, pattern=pattern).collect(engine="in-memory")
 
 
 def slips(frame: pl.DataFrame, name: str, *keep: str) -> pl.DataFrame:
-    """Return keys of names with one syllable unreadable (``hole``), missing (``gap``) or swapped (``swap``)."""
+    """Return for each syllable keys of the name with it replaced (``hole``), removed (``gap``), swapped (``swap``)."""
     return _slips_of(name, keep).run(frame[list(dict.fromkeys(("region", name, *keep)))])
 
 
@@ -404,7 +404,7 @@ def _spell_out(rows: pl.LazyFrame, name: str) -> pl.LazyFrame:
 
 
 def variants(name: str) -> Iterator[str]:
-    """Yield a name with one jamo wrong, or one syllable missing or doubled; the last syllable is only doubled."""
+    """Yield misspellings of a name: a wrong jamo, or a missing or doubled syllable (the last one only doubled)."""
     yield name + name[-1]
     for place, syllable in enumerate(name[:-1]):
         before, after = name[:place], name[place + 1 :]
@@ -432,9 +432,9 @@ def _change_jamo(syllable: str) -> tuple[str, ...]:
 
 
 def compare_names(names: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``difference`` (:class:`NameDifference`, null if equal) and ``short`` (a short road name).
+    """Compare ``written`` and ``official``: add ``difference`` (:class:`NameDifference`, null if equal) and ``short``.
 
-    Compared are the columns ``written`` and ``official``.
+    ``short``: whether one is a road's name with a stem of one or two syllables.
     """
     one, other, head = pl.col("written"), pl.col("official"), pl.col("head")
     names = names.with_columns(

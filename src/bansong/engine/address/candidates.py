@@ -1,4 +1,4 @@
-"""Buildings that an address may mean, by its road or lot: each function reads it in one way."""
+"""Find the buildings that an address may mean. Each function reads its road or lot in one way."""
 
 # all take rows of `PARSED` with `row`, `region` (null if open) and `scope`, and return lines of `row` and `place`
 
@@ -27,7 +27,7 @@ _FURTHER_ROAD: Final = r"([가-힣0-9·]+(?:로|길|거리)) ?([0-9]{1,5})(?:-([
 
 
 def split_joined_numbers(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Read ``부강1 13`` as 13 on a road 부강1…, ``만남로6석길 5`` as 5 on 만남로6석길, if there is such a road."""
+    """Give digits of the number to the road: ``부강1 13`` is 13 on 부강1…, ``만남로6석길 5`` is 5 on 만남로6석길."""
     # words between the numbers belong to the name: 상도로15카 9 is 9 on 상도로15카길
     if lacks_any(rows, "detail"):
         return rows
@@ -60,19 +60,19 @@ def split_joined_numbers(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find road and number as written, in the one given region."""
+    """Find buildings by road and number as written, in the ``region`` of the address."""
     return _find_buildings(lookups, _find_roads(lookups, rows))
 
 
 def find_road_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find road and number as written, in the given scope: a province, a city, or anywhere."""
+    """Find buildings by road and number as written, in the ``scope`` (province, city, or everywhere) of the address."""
     rows = _with_all(rows, "main")
     roads = lookups.roads_anywhere.find(rows, text_key("road"), "road_id", _ROAD_KEPT)
     return _find_buildings(lookups, _keep_in_scope(lookups, roads, lookups.tables.roads, "road_id"))
 
 
 def find_unspaced_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find a road's name after a dong's without a space (``거창읍하동1길``), or as the whole word."""
+    """Find buildings on a road whose name is joined to its dong (``거창읍하동1길``), or is that whole word."""
     whole, place = pl.col("road_pre"), pl.col("_cut")
     differs, is_long = whole != pl.col("road"), whole.str.len_chars() > _CUTS["_cut"][0] + 1
     rows = _with_all(rows, "region", "main").filter(differs | is_long)
@@ -90,7 +90,7 @@ def find_unspaced_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_on_other_level(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find the same number below or above the ground, if neither is written: 지하 is often left out, never added."""
+    """Find the same number below (지하) or above (공중) the ground, if neither is written: people often omit it."""
     roads = _find_roads(lookups, rows)
     roads = roads.filter(roads["under"] == 0)
     if roads.is_empty():
@@ -100,7 +100,7 @@ def find_on_other_level(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_misspelt_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find misspelt roads of the region (one syllable different, two swapped) with that number; not one of a family."""
+    """Find similar roads, unless the region has the road as written, or one that differs in its digits only."""
     # not if the road exists as written: the number may be wrong
     name = pl.coalesce("road", "loose_road")
     numbered = pl.when(name.str.contains("[0-9]")).then(text_key("region", without_digits(name)))
@@ -110,7 +110,7 @@ def find_misspelt_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_similar_roads(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find all roads of the same region with one syllable different or two swapped, and with that number."""
+    """Find buildings by the number on roads of the region that differ in one syllable, or by two swapped ones."""
     rows = rows.filter(_is_road_of_region())
     if rows.is_empty():
         return NO_CANDIDATES
@@ -137,7 +137,7 @@ def find_successors(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 @remember_last
 def find_abolished(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find abolished roads and numbers: ``row``, ``place`` (of the successor, null if uncertain)."""
+    """Find abolished addresses by road and number; ``place`` is that of the successor, null if uncertain."""
     roads = _find_roads(lookups, rows)
     return NO_CANDIDATES if roads.is_empty() else lookups.abolished_buildings.find(roads, _BUILDING_KEY, "place")
 
@@ -152,7 +152,7 @@ def find_same_main_number(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_further_roads(lookups: Lookups, rows: pl.DataFrame) -> list[pl.DataFrame]:
-    """Find each further road and number after the first or in brackets: two addresses in one cell."""
+    """Find the buildings of other addresses in ``detail`` or brackets; item ``n`` has the ``n``-th of each row."""
     found = rows.filter(names_further_road()).with_columns(
         others=pl.concat_list(text.str.extract_all(_FURTHER_ROAD).fill_null([]) for text in _holding_further_road())
     )
@@ -173,7 +173,7 @@ def _nth_further(rows: pl.DataFrame, place: int) -> pl.DataFrame:
 
 @cache
 def names_further_road() -> pl.Expr:
-    """Whether detail or brackets hold another road and number, not an old one."""
+    """Whether detail or brackets have another road and number; a former address in brackets does not count."""
     return pl.any_horizontal(text.is_not_null() for text in _holding_further_road())
 
 
@@ -220,7 +220,7 @@ _KIND_OF_BUILDING: Final = (
 
 
 def find_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find legal dong and lot number as written, in the one given region."""
+    """Find buildings by legal dong (법정동) and lot as written, in the ``region`` of the address."""
     rows = _with_lot(rows, pl.col("region").is_not_null())
     if rows.is_empty():
         return NO_CANDIDATES
@@ -228,7 +228,7 @@ def find_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_lot_by_other_name(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find the dong by an administrative name that is not legal, by its 리 alone, or without the number in its name."""
+    """Find buildings by lot and another name of the dong: administrative (행정동), its 리 alone, or without number."""
     rows = _with_lot(rows, pl.col("region").is_not_null())
     if rows.is_empty():
         return NO_CANDIDATES
@@ -242,7 +242,7 @@ def find_lot_by_other_name(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame
 
 
 def find_lot_by_administrative_name(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find the dong by an administrative name that is also legal, if the legal dong lacks the lot."""
+    """Find buildings by lot in an administrative dong (행정동), even if a legal dong has that name, too."""
     rows = _with_lot(rows, pl.col("region").is_not_null() & pl.col("zipcode_given").is_not_null())
     if rows.is_empty():
         return NO_CANDIDATES
@@ -250,7 +250,7 @@ def find_lot_by_administrative_name(lookups: Lookups, rows: pl.DataFrame) -> pl.
 
 
 def find_lot_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find legal dong and lot number as written, in the given scope."""
+    """Find buildings by legal dong (법정동) and lot as written, in the ``scope`` of the address."""
     rows = _with_lot(rows)
     if rows.is_empty():
         return NO_CANDIDATES
@@ -259,7 +259,7 @@ def find_lot_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_building_on_whole_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find ``712번지 4호 한빛빌딩`` on lot 712, if there is no lot 712-4 and the building on lot 712 has the name."""
+    """Find ``712번지 4호 한빛빌딩`` on lot 712 instead of 712-4, if the building there has that name."""
     if lacks_any(rows, "lot_ho", "building"):
         return NO_CANDIDATES
     rows = rows.filter(pl.col("lot_ho").fill_null(False) & pl.col("building").is_not_null())
@@ -272,7 +272,7 @@ def find_building_on_whole_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataF
 
 
 def find_misspelt_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find misspelt dongs of the region (one syllable different, two swapped) with that lot, unless the dong exists."""
+    """Find buildings by lot in dongs with a similar name, unless the region has the dong as written."""
     rows = _with_lot(
         rows,
         pl.col("region").is_not_null()
@@ -287,7 +287,7 @@ def find_misspelt_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_building_in_dong(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find a building of that name in the named dong, if no number is written; not by a kind of building (마을회관)."""
+    """Find a building by name and dong, if no number is written, and if the name is not just a kind (마을회관)."""
     if lacks_any(rows, "region", "building"):
         return NO_CANDIDATES
     rows = rows.filter(

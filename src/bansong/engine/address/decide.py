@@ -1,4 +1,4 @@
-"""Choose the one candidate that postal code, dong and building's name support, or none; never the first of several."""
+"""Choose the candidate that the witnesses (postal code, dong, building name) support; none on a tie."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WITNESSES: Final = (
 
 
 class Trust(Enum):
-    """Need for witnesses of a reading."""
+    """How much a reading is trusted, and so what its candidates need from witnesses."""
 
     GIVEN = "region, name and number are all there as written"
     OPEN = "the region is not given: a witness from elsewhere refutes"
@@ -42,9 +42,9 @@ class Trust(Enum):
 def decide_candidates(
     lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame, trust: Trust, *, renames: bool = False
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return (``row``, ``place``) of decided rows, and ``row`` of ambiguous ones; other candidates are refuted.
+    """Return decided rows (``row``, ``place``) and ambiguous ones (``row``); refuted rows are in neither.
 
-    ``renames``: the candidates' roads have another name than the written one, which must be able to mean them.
+    ``renames``: the candidates' roads have another name than the written one; it must be a plausible misspelling.
     """
     candidates = drop_repeated(lookups, candidates)
     if trust is Trust.GIVEN:
@@ -55,7 +55,7 @@ def decide_candidates(
 
 
 def drop_repeated(lookups: Lookups, candidates: pl.DataFrame) -> pl.DataFrame:
-    """Return distinct candidates (``row``, ``place``): entries of one road, number, dong and code are one address."""
+    """Keep one of the candidates of a row that have the same road, number, dong and postal code."""
     if candidates[ROW].n_unique() == candidates.height:
         return candidates[[ROW, "place"]]
     place = candidates["place"]
@@ -70,7 +70,7 @@ def drop_repeated(lookups: Lookups, candidates: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_outvoted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
-    """Return ``row`` where more witnesses support another (``row``, ``place``) than the chosen building."""
+    """Return the rows in which more witnesses support one of ``others`` than the ``decided`` building."""
     # a province that contradicts the district supports the others in that province
     if others.is_empty():
         return rows[[ROW]].clear()
@@ -132,9 +132,9 @@ def _decide_by_witnesses(
 def hear_witnesses(
     lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame, trust: Trust | None = None
 ) -> pl.DataFrame:
-    """Add the vote of each witness (``*_pro``, null if silent), and the number in favour (``pro``).
+    """Add whether each witness supports a candidate (``*_pro``, null if the row lacks it), and how many do (``pro``).
 
-    With ``trust``, add also what speaks against a candidate, and whether it is ``accepted`` or ``torn`` by itself.
+    With ``trust``, also add what contradicts a candidate, and if it is ``accepted`` or ``torn`` (its row is ambiguous).
     """
     pairs = lookups.describe(candidates.join(rows[[ROW, *_WITNESSES]], on=ROW, how="left", maintain_order="left"))
     regions, home = lookups.tables.regions, pairs["home"]
@@ -388,14 +388,14 @@ def postal_fits(zipcode: pl.Expr, sido: pl.Expr, sigungu: pl.Expr) -> pl.Expr:
 
 
 def region_numbers(sido: pl.Expr, sigungu: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-    """Return the numbers of district and province in the tables of prefixes, and whether it is a whole province."""
+    """Return the positions of district and province in the tables of postal prefixes, and if no district is given."""
     districts, provinces = _prefix_tables()
     name = pl.concat_str(sido, sigungu.fill_null(""), separator=_BETWEEN)
     return districts.names.find(name), provinces.names.find(sido), sigungu.is_null()
 
 
 def fits_numbers(code: pl.Expr, district: pl.Expr, province: pl.Expr, whole: pl.Expr) -> pl.Expr:
-    """Do what :func:`postal_fits` does, for a code as a number and a region as :func:`region_numbers`."""
+    """Do what :func:`postal_fits` does, for a code as an integer and the results of :func:`region_numbers`."""
     districts, provinces = _prefix_tables()
     by_two = provinces.find(province, code // 1000)
     by_province = pl.when((by_two == _OTHER) | whole).then(by_two)

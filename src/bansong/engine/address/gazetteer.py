@@ -1,4 +1,4 @@
-"""The file of official addresses: sections, each in its own row groups, with the names of the present day."""
+"""The Parquet file of official addresses: sections, each in its own row groups, with today's names."""
 
 # pyarrow decodes: polars' decoder ends the process on some damaged pages
 
@@ -168,7 +168,7 @@ class Gazetteer:
 
     @property
     def tables(self) -> Tables:
-        """The tables in memory, loaded once a process for this file and version; raise :class:`GazetteerError`."""
+        """The whole gazetteer in memory, loaded once per process; raises :class:`GazetteerError`."""
         wanted = (str(self.path), self.version)
         if (found := _loaded.get(wanted)) is not None:
             return found
@@ -190,7 +190,7 @@ class _Names:
 
 
 class Tables(_Names):
-    """A gazetteer in memory, immutable, for all threads; names and lots are read at their first use."""
+    """A gazetteer in memory, immutable and thread-safe; names and lots are read at their first use."""
 
     def __init__(self, gazetteer: Gazetteer) -> None:
         super().__init__(gazetteer)
@@ -216,14 +216,14 @@ class Tables(_Names):
 
     @built_once
     def lots(self) -> pl.DataFrame:
-        """Lots sorted by `lot_key`, one with several buildings several times; `representative`: not additional."""
+        """Lots by sorted `lot_key`, a line per building; `representative`: whether it is the building's main lot."""
         return read_section(self._gazetteer, "lot").with_columns(pl.col("key").set_sorted())
 
 
 def read_section(
     gazetteer: Gazetteer, name: str, columns: tuple[str, ...] | None = None, groups: Sequence[int] | None = None
 ) -> pl.DataFrame:
-    """Read ``columns`` of a section (default: all) from its row ``groups`` (default: all), in one piece."""
+    """Read ``columns`` of a section (default: all) from its row ``groups`` (default: all), as one chunk."""
     import pyarrow as pa
 
     path = gazetteer.path
@@ -265,7 +265,7 @@ def compact_name(text: pl.Expr) -> pl.Expr:
 
 
 def building_key(road: pl.Expr, under: pl.Expr, main: pl.Expr, sub: pl.Expr) -> pl.Expr:
-    """Return road, 지하여부 and number in one UInt64; null if one is null or a number is too large to exist."""
+    """Pack road, 지하여부 and number into one UInt64; null if one is null or a number is too large to exist."""
     packed = sub.cast(pl.UInt64)
     for part, weight in ((road, _SIGN_WEIGHT << 2), (under, _SIGN_WEIGHT), (main, NUMBER_LIMIT)):
         packed = packed + part.cast(pl.UInt64) * pl.lit(weight, pl.UInt64)
@@ -327,7 +327,7 @@ def _damage_error(path: Path, error: Exception) -> GazetteerError:
 
 
 class StoredSection:
-    """A section of the file, sorted by ``key``, with ``place`` as row number; row groups are read once, and kept."""
+    """A section of the file, sorted by ``key``; row groups are read when needed, and kept. ``place``: row number."""
 
     def __init__(self, gazetteer: Gazetteer, name: str) -> None:
         self._gazetteer, self._name = gazetteer, name
@@ -348,7 +348,7 @@ class StoredSection:
         return self._read_groups(name, groups)[places - shift[groups.search_sorted(group)]]
 
     def between(self, first: pl.Series, last: pl.Series) -> pl.DataFrame:
-        """Return ``place`` and ``key`` of the row groups that may hold a key of the ranges, in order."""
+        """Return ``place`` and ``key`` of the row groups that may hold keys from ``first`` to ``last``, in order."""
         lows, highs, count = self._ranges["first"], self._ranges["last"], self._ranges.height
         before_first, behind_last = lows.search_sorted(first, side="right"), lows.search_sorted(last, side="right")
         span = pl.select(
@@ -376,7 +376,7 @@ class StoredSection:
 
 
 class StoredColumn:
-    """A column of a stored section, read where it is needed: its values at places (UInt32), null for null."""
+    """A column of a stored section: ``column[places]`` (UInt32) reads only the row groups needed; null for null."""
 
     def __init__(self, section: StoredSection, name: str) -> None:
         self._section, self._name = section, name
@@ -386,7 +386,7 @@ class StoredColumn:
 
 
 class StoredTables(_Names):
-    """The tables of :class:`Tables`; buildings and lots stay in the file."""
+    """A substitute for :class:`Tables` that reads buildings and lots from the file when needed."""
 
     def __init__(self, gazetteer: Gazetteer) -> None:
         super().__init__(gazetteer)

@@ -34,7 +34,7 @@ _MAX_HEAD_CHARS: Final = 300  # the region stands before
 
 
 def region_level(address: pl.Expr) -> pl.Expr:
-    """Return the level (String) of the province that an address names; null if it names none."""
+    """Return the level (String) of the feature ``region`` for the province in an address; null without one."""
     return address.map_batches(_find_level, return_dtype=pl.String, is_elementwise=True)
 
 

@@ -26,12 +26,12 @@ _SEED: Final = randbits(64)
 
 
 def without_number(dong: pl.Expr) -> pl.Expr:
-    """Return the legal name in a numbered administrative one (상계1동 → 상계동), else null."""
+    """Return the legal dong in the name of a numbered administrative one (상계1동 → 상계동), else null."""
     return pl.when(dong.str.contains(_NUMBERED_DONG)).then(dong.str.replace(_NUMBERED_DONG, "$1$2"))
 
 
 def without_digits(name: pl.Expr) -> pl.Expr:
-    """Return a road's name with its numbers unreadable (새내6길 → 새내#길)."""
+    """Replace each number in a road's name by ``#`` (새내6길 → 새내#길)."""
     return name.str.replace_all("[0-9]+", "#")
 
 
@@ -45,7 +45,7 @@ def _index_slips(slip: Literal["hole", "gap"], name: str, value: str, names: pl.
 
 
 def zip_key(zipcode: pl.Expr, other: pl.Expr) -> pl.Expr:
-    """Return the key of a postal code and the number of a dong, road or region."""
+    """Combine a postal code with the number of a dong, road or region to one key (UInt64)."""
     return other + zipcode.cast(pl.UInt64) * pl.lit(2**_ZIP_BITS, pl.UInt64)
 
 
@@ -79,7 +79,7 @@ class Lookups(ABC):
         self._steps: dict[tuple[object, ...], PreparedStep] = {}
 
     def prepare(self, step: Callable[..., pl.LazyFrame], *arguments: Hashable) -> PreparedStep:
-        """Return ``step(self, *arguments, rows)``, whose query looks into these indexes, prepared once."""
+        """Return ``step(self, *arguments, rows)`` as a :class:`PreparedStep`, made once for these arguments."""
         known = self._steps.get((step, *arguments))
         return known or self._steps.setdefault((step, *arguments), PreparedStep(partial(step, self, *arguments)))
 
@@ -90,12 +90,12 @@ class Lookups(ABC):
     def _index_postal(self, build: Callable[[pl.DataFrame], Index], zip_at: int) -> Index: ...
 
     def is_on_twin_road(self, place: pl.Series) -> pl.Series:
-        """Whether each building's district has another road of that name."""
+        """Whether the district of each building has another road of the same name."""
         several = self.tables.roads["several"][_road_of(self.tables.building_key[place])]
         return several.fill_null(False) if several.null_count() else several
 
     def describe(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Add ``zip``, ``dong``, ``road_id`` and ``home`` (its region) of the building at ``place``."""
+        """Add ``zip``, ``dong``, ``road_id`` and ``home`` (the region) of the building at ``place``."""
         place = frame["place"]
         road = _road_of(self.tables.building_key[place])
         known = {
@@ -143,13 +143,13 @@ class Lookups(ABC):
         return pl.concat([self.legal_names, self.tables.admins.select("dong", "region", "name")])
 
     def is_dong_of(self, frame: pl.DataFrame, region: str, name: str) -> pl.Series:
-        """Whether a dong of each row's ``region`` has the name ``name``, legally or administratively."""
+        """Whether the region (column ``region``) has a dong of that name (column ``name``), legal or administrative."""
         as_written, plain = _keys_of_names(frame, region, name)
         here = self.dongs_here
         return here.holds(as_written) | here.holds(plain) | self.aliases_here.holds(as_written)
 
     def name_of_building(self, frame: pl.DataFrame) -> pl.Series:
-        """The name of the building at ``place``; null in all rows if none has a ``building`` to compare it to."""
+        """Return the name of the building at ``place``; all null if no row has a ``building`` to compare it with."""
         if lacks_any(frame, "building"):  # names are read from the file at their first use
             return pl.Series([None], dtype=pl.String).new_from_index(0, frame.height)
         return self.tables.building_name[frame["place"]]
@@ -158,7 +158,7 @@ class Lookups(ABC):
         return places.select(pl.col("zip").cast(pl.UInt64), region=self.tables.roads["region"][places["road"]])
 
     def is_neighbouring(self, frame: pl.DataFrame) -> pl.Series:
-        """Whether ``zip_given`` (UInt32, not null) occurs in the same ``dong`` or on the same ``road_id``."""
+        """Whether a building of the ``dong`` or the road (``road_id``) has the postal code ``zip_given`` (UInt32)."""
         keys = frame.select(zip_key(pl.col("zip_given"), pl.col("dong", "road_id")))
         return self._zip_dongs.holds(keys["dong"]) | self._zip_roads.holds(keys["road_id"])
 
@@ -186,7 +186,7 @@ class Lookups(ABC):
     )
 
     def settle_scope(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Add ``scope`` (the key of the words, null without any), ``region`` (if it is one), ``covered``."""
+        """Add ``scope`` (key of province and district), ``region`` (if only one fits), ``covered`` (if any does)."""
         # an unknown district means those of its city, or its parts: districts change more often than files
         words = rows.select(*_SCOPE_WORDS, pl.struct(_SCOPE_WORDS).hash(_SEED).alias(KEY))
         found = self._scopes.look_up(words[KEY], lambda new: self._settle_words(words.filter(new).unique()))
@@ -224,7 +224,7 @@ def compact_building(name: pl.Expr) -> pl.Expr:
 
 
 def bears_name() -> pl.Expr:
-    """Whether ``of_building``, a building's name, is the ``building`` that is written; null for null."""
+    """Whether the official name ``of_building`` equals the written ``building``; null if none is written."""
     written = compact_building(pl.col("building"))
     same = compact_building(pl.col("of_building")) == written
     return pl.when(written != "").then(same.fill_null(False))
@@ -251,7 +251,7 @@ _opened: Final[dict[tuple[str, str], _Opened]] = {}
 
 
 def lookups_of(gazetteer: Gazetteer, rows: int) -> Lookups:
-    """Return lookups for a number of rows, the same for all threads; those of the last two gazetteers are kept."""
+    """Return shared lookups: for a process's first :data:`FEW` rows over parts of the file, then over all of it."""
     key = (str(gazetteer.path), gazetteer.version)
     with _lock:
         while len(_opened) >= _MAX_OPENED and key not in _opened:

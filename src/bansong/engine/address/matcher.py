@@ -1,4 +1,4 @@
-"""Match addresses to buildings, the surest reading first; decided and ambiguous rows leave before the next reading."""
+"""Match addresses to buildings: try readings, the surest first, until a row is decided or ambiguous."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REGION_AND_NUMBER: Final = rf"[가-힣][시도군구울산천전종주기원남�
 
 
 def find_two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Return rows that also name another building: two addresses, one letter."""
+    """Return the rows whose address also gives another building (two addresses in one cell)."""
     # a lot found only under another name of its dong must lie in another dong and postal district
     by_lot = pl.concat([_find_part_of_lot(lookups, rows, decided), _find_other_lot(lookups, rows, decided)])
     if not rows["perhaps_two"].any():
@@ -125,7 +125,7 @@ def _find_part_of_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFram
 
 
 def find_other_road(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Return rows found by their lot that also name a different road and number than the building's."""
+    """Return the rows found by their lot whose address gives another road or number than the building's."""
     if lacks_any(rows, "road", "main", "lot_main"):
         return rows[[ROW]].clear()
     written = rows.filter(
@@ -144,7 +144,7 @@ def find_other_road(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame)
 
 
 def find_two_regions(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Return rows that also name another region, before the road or with a number behind it: two addresses."""
+    """Return the rows whose address names a second region, before the road or followed by a number."""
     # before the road it must be a district or the long name of a province: 부산 may be a name
     long = pl.col("region_typed").str.len_chars() > _SHORT_NAME_CHARS
     counts = {"region_behind": pl.col("rest").str.contains(_NUMBERED), "region_ahead": (pl.col("sigungu") != "") | long}
@@ -168,7 +168,7 @@ def _find_elsewhere(
 
 
 def find_better_elsewhere(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Return rows whose witnesses agree with the same road and number of another region, or with a similar road."""
+    """Return the rows whose witnesses give more support to the same address elsewhere, or to a similar road."""
     # 경기도 성남시 우뜰면 회동1길 35 may be in 성남시 or in 우뜰면: if both exist, one of the words is wrong
     suspects = _find_contradicted(lookups, rows, decided)
     if suspects.is_empty():
@@ -206,7 +206,7 @@ LEVELS: Final = (
 
 
 def match_addresses(lookups: Lookups, parsed: pl.DataFrame) -> pl.DataFrame:
-    """Return a line for each row of ``parsed`` (columns of ``PARSED``), in order; ``place`` is null if uncertain."""
+    """Match parsed addresses (columns of ``PARSED``): a line for each row, in order; ``place`` is null if uncertain."""
     # `narrowed`: a witness filled in the region; `postal_only`: the postal code of all buildings with that main number
     rows = open_rows(lookups, candidates.split_joined_numbers(lookups, parsed.with_row_index(ROW)))
     progress = _Progress(rows)
@@ -226,7 +226,7 @@ def open_rows(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_narrowed_regions(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return rows with the region filled in where postal code or dong leaves one."""
+    """Fill in ``region`` where the address leaves it open, and postal code or dong allow only one."""
     regions = _narrow_regions(lookups, rows)
     return _fill_in_region(rows, regions.select(ROW, _home=pl.col("home").cast(pl.UInt32)))
 

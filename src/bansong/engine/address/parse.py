@@ -48,7 +48,7 @@ _FRONT: Final = f"^((?:{LETTER}|주식회사) ?[^ ]+|[^ 0-9]+(?:{LETTER}| ?주�
 
 
 def read_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Take ``brackets`` (references) and ``_front`` (a company's name) off ``_peeled``; ``_body`` is the rest."""
+    """Split ``_peeled`` into ``brackets`` (references), ``_front`` (a company's name) and ``_body`` (the rest)."""
     peeled, plain, body = pl.col("_peeled"), pl.col("_plain"), pl.col("_body")
     company = pl.when(body.str.contains(_OPEN, literal=True) | body.str.contains("주식회사", literal=True)).then(body)
     any_bracket = peeled.str.contains("(", literal=True) | peeled.str.contains(")", literal=True)
@@ -354,14 +354,14 @@ def parse(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def is_numbered() -> pl.Expr:
-    """Whether a parsed address names a road or lot with its number; lots count anew in each 리 of a 읍 or 면."""
+    """Whether a parsed address has a road or lot with its number; in a 읍 or 면, a lot needs its 리."""
     road = pl.col("road").is_not_null() & pl.col("main").is_not_null()
     lot = pl.col("lot_main").is_not_null() & ~pl.col("lot_dong").str.contains("[읍면]$")
     return road | lot.fill_null(False)
 
 
 def names_several(address: pl.Expr) -> pl.Expr:
-    """Whether an address gives several numbers, or zero, in place of one: 152 또는 154, 152~154."""
+    """Whether an address gives two numbers (152 또는 154, 152~154), or the number 0, instead of one number."""
     two = pl.when(address.str.contains(_TWO_NUMBERS)).then(address).str.extract_groups(_TWO_NUMBERS).struct
     apart = two[1].cast(pl.Int32) - two[0].cast(pl.Int32)
     near = apart.is_between(1, _MAX_NEIGHBOUR_DISTANCE).fill_null(False)
@@ -369,12 +369,12 @@ def names_several(address: pl.Expr) -> pl.Expr:
 
 
 def describes_by_other(address: pl.Expr) -> pl.Expr:
-    """Whether an address describes its place by another one: 맞은편, 옆 건물, 시청 앞; not 시청앞점."""
+    """Whether an address is given relative to another place: 맞은편, 옆 건물, 시청 앞 (but not 시청앞점, a name)."""
     return address.str.contains(_BESIDE)
 
 
 def read_numbers(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return ``numbered`` and ``beside`` (Boolean) of each ``address``."""
+    """Return if each ``address`` has a number (``numbered``), and if it is relative to another place (``beside``)."""
     # only addresses that are not plain are parsed, as that is slow
     usual = pl.col("address").str.contains(USUAL_ROAD) | pl.col("address").str.contains(WHOLE_ROAD)
     read = frame.select(numbered=usual, beside=describes_by_other(pl.col("address")))

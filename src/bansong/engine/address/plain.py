@@ -1,4 +1,4 @@
-"""Answer plain addresses without the readings: a usual head, a road of its region, number, units, the right dong."""
+"""Answer addresses of the usual form (region, road, number, units, dong) by tables, without trying readings."""
 
 # All that is written must be known, character by character: head, 읍 or 면, road and dong by tables, number and units
 # by a closed grammar. What a reading may take for something else is in no table. Other words must be nothing to any
@@ -59,9 +59,9 @@ _NAMES: Final[WeakKeyDictionary[Lookups, _PlainNames]] = WeakKeyDictionary()
 def answer_plain(
     lookups: Lookups, rows: pl.DataFrame, changes: pl.Series, read: Callable[[pl.DataFrame], pl.DataFrame]
 ) -> pl.DataFrame:
-    """Return the answer to each row (``address``, ``zipcode``): of plain ones at once, of the others by ``read``.
+    """Answer each row (``address``, ``zipcode``): an address of the usual form by tables, others by ``read``.
 
-    ``changes``: corrections of each head, by its place in the catalogue.
+    ``changes``: the result of :func:`changes_of_heads`.
     """
     if rows.height < MIN_PLAIN_ROWS:
         return read(rows)
@@ -84,7 +84,7 @@ def answer_plain(
 
 
 def changes_of_heads(changes: pl.Expr) -> pl.Series:
-    """Return the corrections of each head of the catalogue, for addresses in which nothing else differs."""
+    """Return the text ``changes`` for each head of the catalogue, if only the region was corrected."""
     names = {"of_sido": "sido", "of_sigungu": "sigungu", "region_typed": "text", "region_change": "change"}
     texts = dict.fromkeys(("emd", "of_emd", "road", "hint_dong"), pl.lit(None, pl.String))
     known = {"place": pl.lit(0), "region_conflict": pl.lit(False), "dong_replaced": pl.lit(False)}

@@ -40,7 +40,7 @@ _STATE: Final = "r:"
 
 
 def split_head(frame: pl.LazyFrame, text: str) -> pl.LazyFrame:
-    """Add the columns of :data:`ADDED`; nothing is computed yet. Slow: for unusual heads."""
+    """Split the region off the head of ``text``: lazily add the columns :data:`ADDED`. Slow, for unusual heads."""
     whole = pl.col(text)
     abroad = pl.when(whole.str.starts_with(_NATION)).then(whole)
     within = pl.coalesce(abroad.str.strip_prefix(_NATION).str.strip_chars_start(" ,"), whole)
@@ -60,7 +60,7 @@ def _assign(**columns: pl.Expr) -> list[pl.Expr]:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The lookup tables side by side: a place in one of them plus its offset is a line of ``columns``."""
+    """All tables of heads in one: a position in a table plus the table's offset is the row of ``columns``."""
 
     offsets: dict[str, int]
     columns: pl.DataFrame
@@ -239,7 +239,7 @@ _DOUBT: Final = "r:found_doubt"
 
 
 def find_unspaced(frame: pl.LazyFrame, text: pl.Expr, nothing_before: pl.Expr) -> pl.LazyFrame:
-    """Add ``r:found`` (String): words of a region at the head of a text that run into the next word, or null."""
+    """Add ``r:found`` (String): the region at the head of a text if the next word is joined to it, else null."""
     # a district or a province alone only with `nothing_before`, when no region was found
     both, alone, province = _region_patterns()
     whole, without_districts = _full_provinces()
@@ -333,7 +333,7 @@ def _find_usual() -> pl.Expr:
 
 
 def find_usual_heads(texts: pl.Series) -> pl.Series:
-    """Return the place of each text's head in :func:`heads` (UInt32), null for an unusual one."""
+    """Return the position in :func:`heads` (UInt32) of the head of each text; null for an unusual head."""
     short = _SHORT_BEGINNINGS.find(texts)
     if not short.null_count():
         return short
@@ -379,7 +379,7 @@ _SEED: Final = randbits(64)
 
 
 class BeginningsRead:
-    """Places of heads by the first characters of a text; each distinct beginning is read once a process."""
+    """Finds heads by the first characters of a text; each distinct beginning is parsed once per process."""
 
     # found by their hash, faster than distinct values; its seed is new in each process, against crafted addresses
 
@@ -413,7 +413,7 @@ _EDGES: Final = " ,/:.()-·"
 
 
 def split_anywhere(texts: pl.Series) -> pl.DataFrame:
-    """Return the columns of :data:`ADDED` for texts with single spaces, with the region at any place."""
+    """Return the columns of :data:`ADDED` for texts with single spaces; the region may be anywhere in them."""
     frame = pl.DataFrame({"text": texts})
     found_at_head = _AT_HEAD.run(frame)
     lines = found_at_head.with_row_index("line")
@@ -536,10 +536,10 @@ def _mistyped_provinces() -> list[str]:
 
 
 def split_region(frame: pl.LazyFrame, text: str = "text") -> pl.LazyFrame:
-    """Take the region out of each ``text`` (String, single spaces), usually off its head; rows and order stay.
+    """Split the region off each ``text`` (String, single spaces), usually off its head; rows and order stay.
 
     ``sido``, ``sigungu``: today's names, typed or the only possible; ``sigungu`` is "" in a province without districts,
-    null if none is named. ``sido_given``: a province was typed; ``region_conflict``: it does not have the district.
+    null if none is named. ``sido_given``: a province was typed; ``region_conflict``: it lacks that district.
     ``region_change``: ``typo``, ``renamed``, ``abbreviated`` or null. ``region_typed``: the words taken off;
     ``sido_typed``: the typed province's full name of its time. ``rest``, ``lead``: the text after and before it.
     """

@@ -1,4 +1,4 @@
-"""The facts of ``regions.toml``, and the texts (heads) by which an address may begin with a region, also misspelt."""
+"""The facts of ``regions.toml``, and heads: texts of a region with which addresses begin, also misspelt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Renames = dict[tuple[str, ...], tuple[str, ...]]
 
 
 class Region(NamedTuple):
-    """A province and a district of it; without a district the whole province."""
+    """A province and one of its districts; an empty district means the whole province."""
 
     sido: str
     sigungu: str
@@ -29,7 +29,10 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Province:
-    """A province of today; ``written``: each spelling → (its oddity, the full name meant)."""
+    """A province of today.
+
+    ``written``: each spelling → (``abbreviated``, ``renamed`` or ``None``; the full present or former name).
+    """
 
     name: str
     postal: frozenset[str]
@@ -43,7 +46,7 @@ class Province:
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """The facts of the file; ``today``: the regions of addresses, a ward with its city in front."""
+    """The facts of ``regions.toml``; ``today``: all present regions, a ward after its city (수원시 영통구)."""
 
     provinces: tuple[Province, ...]
     today: tuple[Region, ...]
@@ -136,7 +139,7 @@ class Spelling(NamedTuple):
 
 
 def stem(name: str) -> str | None:
-    """Return ``수원`` of ``수원시``; ``None`` for ``중구``: a single syllable is too little."""
+    """Return a district's name without suffix (수원시 → 수원); ``None`` if one syllable would be left (중구)."""
     return name[:-1] if name[-1:] in SUFFIXES and len(name) > 2 else None
 
 
@@ -163,7 +166,7 @@ def level_of(sido: pl.Expr) -> pl.Expr:
 
 
 def level_number(sido: pl.Expr) -> pl.Expr:
-    """Return a province's number (UInt8): smaller than its level's name."""
+    """Return a province's number (UInt8), from which :func:`level_named` gets its level."""
     return _levels()[0].find(sido).cast(pl.UInt8)
 
 
@@ -178,7 +181,7 @@ def _levels() -> tuple[TextIndex, pl.Series]:
 
 
 def present_day(sido: pl.Expr, sigungu: pl.Expr, emd: pl.Expr) -> pl.Expr:
-    """Return today's names for names of an official file of any date: Struct(sido, sigungu, emd), all String."""
+    """Map names of an official file of any date to today's names: Struct(sido, sigungu, emd), all String."""
     # a split district keeps its name unless `emd` (읍면동) decides; unknown names stay
     provinces, districts, towns = _renames()
     district = pl.concat_str(sido, sigungu.fill_null(""), separator=_NAME_SEPARATOR)
@@ -238,7 +241,7 @@ _MIN_TYPO_CHARS: Final = 3  # too little is left of 중구 with a wrong jamo
 
 
 class Head(NamedTuple):
-    """Meaning of a head; ``sido`` is null if several provinces have the district."""
+    """The region that a head means; ``sido`` is ``None`` if several provinces have the district."""
 
     sido: str | None
     sigungu: str | None
@@ -362,7 +365,7 @@ def districts_alone() -> Heads:
 
 @dataclass(frozen=True)
 class Following:
-    """Heads by a province or a city (of wards) and the words after it, without concatenating texts."""
+    """Finds heads by a province, or a city with wards, and the words after it, without concatenating them."""
 
     first: dict[str, int]
     words: TextIndex
@@ -403,7 +406,7 @@ def unspaced_heads() -> Heads:
 
 
 def district_words() -> tuple[str, ...]:
-    """Return the districts' names as words for a pattern, the longest first, spaces in them optional."""
+    """Return the districts' names for a regular expression, the longest first, with optional spaces."""
     names = {
         way.text
         for place in (*regions().today, *_former_regions())
@@ -422,7 +425,7 @@ def province_words() -> tuple[str, ...]:
 
 @cache
 def provinces_by_name() -> Heads:
-    """Return the meanings of mistyped provinces, by the full name that was meant."""
+    """Return the heads that stand for mistyped provinces, by the full name that was meant."""
     return Heads({text: Head(province, None, True, "typo", text) for text, province in _full_names().items()})
 
 
@@ -494,7 +497,7 @@ def _hole(name: str, place: int) -> str:
 
 
 def mistyped_province(word: pl.Expr) -> pl.Expr:
-    """Return the place in :func:`provinces_by_name` (UInt32) of a word with one error; null for most words."""
+    """Return the position in :func:`provinces_by_name` (UInt32) of the province that a word misspells, else null."""
     two = pl.when(word.str.contains(_unreadable())).then(word).str.head(2)
     first = pl.lit(HOLE) + word.str.slice(1)
     second = word.str.head(1) + pl.lit(HOLE) + word.str.slice(2)
@@ -503,7 +506,7 @@ def mistyped_province(word: pl.Expr) -> pl.Expr:
 
 
 def fixed_district(word: pl.Expr) -> pl.Expr:
-    """Return the district (String) that a word with one error must mean; null for most words."""
+    """Return the district (String) that a word misspells by one error; null if there is none, or several."""
     return _look_up_typos(pl.when(word.str.contains("^[가-힣]{2,6}[시군구]$")).then(word), _district_typos)
 
 

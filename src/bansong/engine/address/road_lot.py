@@ -51,7 +51,7 @@ _JOINED_TOWNSHIP: Final = f"^([가-힣]{{1,4}}?면){_ROAD}$"
 
 
 def read_road(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the columns of a road, ``_town`` and ``_tail`` (after the number), from ``rest``, or else ``brackets``."""
+    """Read a road from ``rest``, else ``brackets``: add its columns, ``_town``, and ``_tail`` (after the number)."""
     maybe = pl.col("rest").str.contains("[로길리]") | pl.col("brackets").is_not_null()
     unread = pl.col("road").is_null() & ~pl.col("_lot") & maybe
     return (
@@ -79,7 +79,7 @@ def _read_unusual(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def read_bare(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Fill in a road without a number, if no lot is given, or with its number after a comma: ``서초대로50길, 18``."""
+    """If no road or lot was found, read a road without number, or with it after a comma (``서초대로50길, 18``)."""
     left = pl.col("road").is_null() & pl.col("lot_main").is_null()
     rest = pl.when(left & pl.col("rest").str.contains("[로길리]")).then("rest")
     numbered = pl.when(pl.col("_main").is_not_null())
@@ -226,7 +226,7 @@ _NO_LOOSE: Final = (  # words before a unit's or a plot's number: no road has su
 
 
 def read_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the columns of a lot; ``_tail`` where it is a lot."""
+    """Read a lot: add its columns; ``_tail`` becomes the text after its number."""
     # beside a road only the strict form counts: a word ending in 동, 리 or N가 and a number that cannot be a unit
     beside = pl.col("road").is_not_null() & _around().str.contains(_NUMBERED_BESIDE).fill_null(False)
     unread = ~pl.col("_lot") & (_alone() | beside)
@@ -359,7 +359,7 @@ def _ahead() -> pl.Expr:
 
 
 def read_named(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Fill ``emd`` and ``ri`` from a 동, 리, 읍 or 면 without a number; ``_tail`` is the text after it."""
+    """Fill ``emd`` and ``ri`` from a 동, 리, 읍 or 면 without a number; ``_tail`` becomes the text after it."""
     left = pl.col("road").is_null() & pl.col("lot_main").is_null()
     return (
         with_groups(frame, pl.when(left).then("rest"), _NAMED, "_before", "_word", "_behind")

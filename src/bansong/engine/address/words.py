@@ -1,4 +1,4 @@
-"""Uniform text of an address; the forms of roads and lots."""
+"""Normalise the text of an address; patterns of roads and lots."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _POSTAL_BARE_TAIL: Final = rf"^(.*(?:[ 가-힣][0-9][0-9-]*(?:번지|호|층)?|[
 
 
 def normalise(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``text`` (NFKC; null if unreadable), ``zipcode_inside``, ``zipcode_given``, ``_peeled`` (no postal code)."""
+    """Add ``text`` (NFKC; null if unreadable), ``_peeled`` (no postal code), ``zipcode_inside``, ``zipcode_given``."""
     return frame.pipe(_uniform).pipe(_without_postal_code)
 
 
 def compact(text: pl.Expr) -> pl.Expr:
-    """Return a text without spaces, dots, commas, slashes, colons and hidden brackets."""
+    """Return a text without spaces, dots, commas, slashes, colons and private characters for brackets."""
     odd = where(text.str.contains(_BETWEEN), text)
     return pl.coalesce(odd.str.replace_all(_BETWEEN, ""), text)
 
@@ -166,7 +166,7 @@ _TWO: Final = rf"{_NUMBERED_PLACE}.*{_ARROW}.*{_NUMBERED_PLACE}"
 
 
 def rewrite_spellings(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Rewrite ``_peeled``; add ``moved_from`` (String): the old address that was left out, "" for an unclear move."""
+    """Rewrite odd spellings in ``_peeled``; move an old address to ``moved_from`` (String, "" if it is unclear)."""
     # such as 서울특별시, 강남구, 테헤란로, 152; 보통리-100번지; 원동(763-3); 원동 3통 2반 764; 152번지의 3; (명동 1가)
     added = {"_respelled": pl.String, "moved_from": pl.String}
     return (
@@ -247,7 +247,7 @@ _NO_DONG: Final = f"(?:{COMPLEXES})제?[가나다라마바사]?동 |(?:{ANNEXES}
 def take_numbers_back(
     frame: pl.LazyFrame, false: pl.Expr, unit: pl.Expr, found: tuple[str, ...], behind: str
 ) -> pl.LazyFrame:
-    """Null what was ``found`` where it is ``false``; return a unit's ``_sub`` to ``behind`` (``12-3층``)."""
+    """Set the columns ``found`` to null where ``false``; where ``unit``, move ``_sub`` back to ``behind`` (3 + 층)."""
     is_unit = pl.col("_unit")
     return (
         frame.with_columns(_false=false.fill_null(False), _unit=unit.fill_null(False))
@@ -261,7 +261,7 @@ def take_numbers_back(
 
 
 def read_usual_road(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the columns of a road in its usual form, and ``_lot`` (Boolean): it is the usual form of a lot."""
+    """Add the columns of a road of the usual form, and ``_lot`` (Boolean): whether there is a lot of the usual form."""
     words, numbers = pl.col("_words").struct, pl.col("_numbers").struct
     with_town, road, rest = words[2].is_not_null(), pl.col("road"), pl.col("rest")
     found = pl.when(road.is_not_null())
@@ -289,7 +289,7 @@ def read_usual_road(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def read_usual_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the columns of a lot, and its ``_tail``; where ``_lot`` is false, ``emd`` is ``_town``."""
+    """Add the columns and ``_tail`` of a lot where ``_lot`` is true; elsewhere ``emd`` is ``_town``."""
     words, numbers, found = pl.col("_words").struct, pl.col("_numbers").struct, pl.col("_lot")
     with_town, dong = words[0].str.contains("[읍면]$"), pl.col("lot_dong")
     return (
@@ -339,7 +339,7 @@ _PLAIN_LOT: Final = rf"[시군구읍면] +[가-힣]{{0,5}}[가-힣&&[^가]][0-9]
 
 
 def plain_numbers(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``building`` and ``lot`` (UInt32): the main number on the road, or of the lot, in a plain ``address``."""
+    """Add ``building`` and ``lot`` (UInt32): the main number after a road, or of a lot, if ``address`` has one."""
     bare, roads = pl.col("_bare"), pl.col("_roads")
     address = pl.when(pl.col("address").str.len_chars() <= MAX_CHARS).then("address")
     of_road = pl.when((roads == 1) & ~bare.str.contains(_LIKE_ROADS)).then(bare)

@@ -1,4 +1,4 @@
-"""Compute score, probability, grade, action and reasons of rows, once for each pattern of levels."""
+"""Compute score, probability, grade, action and reasons of rows, once for each combination of levels."""
 
 # A pattern is a number whose digits are the codes of a row's levels and the day of its status. Many rows share one.
 
@@ -64,7 +64,10 @@ class _ReasonTable:
 def make_reason_tables(
     terms: Sequence[Term], lang: Lang, repairs: Iterable[str], *, by_nts: bool = False
 ) -> list[_ReasonTable]:
-    """Group the reasons in their order, a table for each group; ``repairs``: features that a repair can mend."""
+    """Split the reasons, in their order, into tables of at most :data:`_MAX_COMBINATIONS` combinations.
+
+    ``repairs``: features whose reasons a repair of the address can remove.
+    """
     cut: list[list[Term]] = []
     for term in terms:
         if cut and prod(len(of) + 1 for of in _by_column([*cut[-1], term]).values()) <= _MAX_COMBINATIONS:
@@ -155,7 +158,10 @@ def assess(
     *,
     every_row: bool = False,
 ) -> pl.LazyFrame:
-    """Add ``assessable``, ``level:<feature>`` (UInt8: index from 1 in :data:`FEATURES`, 0: none), :data:`ADDED`."""
+    """Add ``assessable``, the level of each feature, and the columns :data:`ADDED`.
+
+    ``level:<feature>`` (UInt8) is the 1-based position of the level in :data:`FEATURES`, 0 for none.
+    """
     answers = _assessor_of(card, tuple((feature, tuple(names)) for feature, names in levels.items()), lang, origin)
     frame = with_looks(frame).with_columns(is_assessable().alias(ASSESSABLE))
     # null for most rows, where the regular expressions then cost nothing

@@ -1,4 +1,4 @@
-"""Features of a row as expressions: of each feature at most one level holds."""
+"""The levels of features, as expressions: a row has at most one level of each feature."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OTHER: Final = "address:other"
 
 
 def with_looks(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`WRITING` and :data:`ODD_ZIPCODE`, which several levels need, from ``address`` and ``zipcode``."""
+    """Add the form of the address (:data:`WRITING`), and :data:`ODD_ZIPCODE`: the postal code unless five digits."""
     address, other = pl.col("address"), pl.col(_OTHER)  # a column, since polars would compute a nested step twice
     writings = {"blank": address.is_null(), "plain": other.is_null(), "masked": is_masked(other)}
     writing = pl.when(is_blank(other)).then(pl.lit("blank", _WRITINGS)).otherwise(pl.lit("odd", _WRITINGS))
@@ -231,7 +231,7 @@ def _completeness(address: Levels, *, gazetteer: bool) -> Levels:
 
 
 def restored_zipcode() -> pl.Expr:
-    """Return the five digits of a postal code that lost its zero or is written as ``301-49``; else null."""
+    """Return the five digits of a postal code that lost its first zero or is written as ``301-49``; else null."""
     return pl.when((_lost_zero() | _is_split()) & ~_is_elsewhere()).then("zipcode_given")
 
 

@@ -1,4 +1,4 @@
-"""Reasons: their codes (``reasons.toml``) and texts, and how reasons in a file are read back."""
+"""Reasons: their codes (``reasons.toml``) and texts, and how reasons in a file are parsed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _NO_CODE: Final[dict[Lang, str]] = {"en": "not known", "ko": "미상"}
 
 @dataclass(frozen=True)
 class Placeholder:
-    """A placeholder of reasons' texts: its column, and how its values are written and recognised."""
+    """A placeholder in the texts of reasons: its column, and how values are written and recognised."""
 
     column: str
     text: Callable[[pl.Expr], pl.Expr]  # writes a value of the column
@@ -110,7 +110,7 @@ BY_NTS: Final = {"status": "status_by_nts", "taxation": "taxation_by_nts"}
 
 @dataclass(frozen=True, slots=True)
 class StatusOrigin:
-    """How the day of a status is written: those from before ``aged_before`` with their age on ``today``."""
+    """Format of a status's date in reasons; a date before ``aged_before`` is followed by its age on ``today``."""
 
     today: date
     aged_before: date | None = None
@@ -130,7 +130,7 @@ class StatusOrigin:
 
 @cache
 def placeholder_of(name: str) -> Placeholder:
-    """Return a placeholder by name; ``<fact>:<source>`` stands for the source of a fact in :data:`BY_NTS`."""
+    """Return a placeholder by name; ``<fact>:<source>`` is filled with ``nts`` or the source (see :data:`BY_NTS`)."""
     fact, colon, source = name.partition(":")
     if not colon:
         return PLACEHOLDERS[name]
@@ -140,7 +140,7 @@ def placeholder_of(name: str) -> Placeholder:
 
 @dataclass(frozen=True)
 class Term:
-    """A possible reason: a level of a feature, or the base (``feature`` is ``None``)."""
+    """A possible reason: a level of a feature, or the starting points (``feature`` is ``None``)."""
 
     feature: str | None
     name: str
@@ -164,7 +164,7 @@ class Term:
 
     @property
     def is_dated(self) -> bool:
-        """Whether the day of the status follows its source."""
+        """Whether the text ends with the date of the status, after the source."""
         return self.feature == "status" and self.name not in ("not_found", "not_checked", "without_numbers")
 
     @property
@@ -174,12 +174,12 @@ class Term:
         return "taxation" if (self.feature, self.name) == ("kind", "simplified") else None
 
     def identifying_text(self, lang: Lang, *, by_nts: bool = False) -> str:
-        """Return the text after the bracket; ``by_nts``: the source of a fact is a placeholder."""
+        """Return the reason without ``[<label> <points>]``; with ``by_nts``, a fact's source is a placeholder."""
         source = f"{{{self.fact}:{self.level.source}}}" if by_nts and self.fact else self.level.source
         return f"{getattr(self.level, lang)} ({source}{'{as_of}' if self.is_dated else ''})"
 
     def text_with_marks(self, mark: str, lang: Lang, *, by_nts: bool = False) -> str:
-        """Return the reason with placeholders as names between two marks."""
+        """Return the reason with ``mark`` before and after the name of each placeholder, in place of braces."""
         return PLACEHOLDER.sub(lambda found: mark + found[1] + mark, self.text(lang, by_nts=by_nts))
 
     def placeholders(self, lang: Lang, *, by_nts: bool = False) -> list[str]:
@@ -187,7 +187,7 @@ class Term:
 
 
 def matching(text: str) -> str:
-    """Return a regular expression (for Python and polars) that matches a text with filled placeholders."""
+    """Return a regular expression (for Python and polars) that matches a text whose placeholders are filled."""
     parts = PLACEHOLDER.split(text)
     patterns = (placeholder_of(part).matching() if at % 2 else re.escape(part) for at, part in enumerate(parts))
     return f"(?s)^{''.join(patterns)}$"
@@ -214,7 +214,7 @@ def earlier_wordings(term: Term) -> list[Term]:
 
 
 def list_reasons(card: Scorecard, possible: Mapping[str, Collection[str]]) -> list[Term]:
-    """Return the reasons that rows can get, the most points first, without the base; ``possible``: their levels."""
+    """Return the reasons that the ``possible`` levels of features can give, by falling absolute points."""
     terms = [
         term
         for term in terms_of(card)
@@ -258,12 +258,12 @@ _SPLIT: Final = REASON_SEPARATOR.strip()
 def parse_reasons(
     frame: pl.LazyFrame, reasons: str, *, address: str | None = None, cards: Sequence[Scorecard] = ()
 ) -> pl.LazyFrame:
-    """Read the column ``reasons`` back: add ``score`` (null without a probability), ``level:<feature>``, ``unread``.
+    """Parse the column ``reasons``: add ``score``, ``level:<feature>``, and ``unread`` (a reason was not understood).
 
     ``cards``: possible scorecards, by default the built-in one. ``address``: column that gives the region if no reason
-    does. ``unread`` is true if a reason is in no card, is repeated, or contradicts another reason, ``bounce_prob`` or
-    ``model``; learning must leave out such a row. A text that was cut between two reasons cannot be recognised. No
-    content of a column raises an error.
+    does. ``score`` is null without a probability. ``unread`` is true if a reason is in no card, is repeated, or
+    contradicts another reason, ``bounce_prob`` or ``model``; learning must leave out such a row. A text that was cut
+    between two reasons cannot be recognised. No content of a column raises an error.
     """
     from bansong.engine.risk.scorecard import Scorecard
 

@@ -323,7 +323,7 @@ class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Actions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The action of each grade; ``repair_from``: first grade that gets ``fix_address`` if a repair can help."""
+    """The action of each grade; from ``repair_from`` on, it is ``fix_address`` if a repair of the address can help."""
 
     A: Action
     B: Action
