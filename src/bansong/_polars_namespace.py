@@ -1,4 +1,4 @@
-"""Registers the polars namespace ``brn`` without importing polars.
+"""Register the polars namespace ``brn`` without importing polars.
 
 ``import bansong`` must make ``pl.col(…).brn`` work whichever of the two is imported first, and must stay fast:
 polars takes longer to import than ``bansong --help`` may take altogether. So where polars is not loaded yet,
@@ -15,7 +15,7 @@ from types import ModuleType
 
 
 class _AfterPolars:
-    """Finds polars as usual and registers the namespace after it ran; it stays until then, as some only ask for it."""
+    """An import hook that finds polars as usual and registers the namespace once polars is imported."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -29,7 +29,7 @@ class _AfterPolars:
 
             def run_and_register(module: ModuleType) -> None:
                 run(module)
-                if self in sys.meta_path:
+                if self in sys.meta_path:  # kept until now, since ``find_spec`` alone imports nothing
                     sys.meta_path.remove(self)
                 register()
 

@@ -1,1 +1,1 @@
-"""Errors, messages, options, files and the business number, for all other floors."""
+"""The base of all other packages: errors, messages, options, files and the business number."""

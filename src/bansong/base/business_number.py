@@ -165,7 +165,7 @@ def _compact_amount(text: pl.Expr) -> pl.Expr:
 
 
 def problem_expr(value: pl.Expr) -> pl.Expr:
-    """Return the key of :data:`PROBLEMS` (String) of a value, null if it can be a business number."""
+    """Return why a value cannot be a business number, a key of :data:`PROBLEMS` (String), or null if it can be one."""
     return _once(_problem_of_text, _text(value), _is_short_float(value))
 
 
@@ -199,7 +199,7 @@ def _problem_of_digits(text: pl.Expr, digits: pl.Expr) -> pl.Expr:
 
 
 def key_expr(value: pl.Expr) -> pl.Expr:
-    """Return the ten digits as UInt64, null like :func:`compact_expr`; several times as fast as text."""
+    """Return the business number as UInt64, else null; several times faster than :func:`compact_expr`."""
     return pl.when(~_is_short_float(value)).then(_once(_key_of_text, value.cast(pl.String)))
 
 
@@ -236,7 +236,7 @@ def checksum_expr(key: pl.Expr) -> pl.Expr:
 
 
 def kind_of_key_expr(key: pl.Expr) -> pl.Expr:
-    """Return the kind of business of a UInt64 number, one of :data:`KINDS` (String; null for 00 or null)."""
+    """Return the kind of business of a UInt64 number, one of :data:`KINDS` (String); null if digits 4 and 5 are 00."""
     return pl.lit(_KINDS_BY_MIDDLE).gather(key // 100_000 % 100)
 
 
@@ -274,7 +274,7 @@ def note_expr(problem: pl.Expr, lang: Lang, problems: Mapping[str, Mapping[Lang,
 
 @pl.api.register_expr_namespace("brn")
 class BusinessNumbers:
-    """The namespace ``pl.col(…).brn``: expressions on a column of business numbers, which keep its name."""
+    """The namespace ``pl.col(…).brn`` of a column of business numbers. Its expressions keep the column's name."""
 
     def __init__(self, value: pl.Expr) -> None:
         self._value = value
@@ -300,12 +300,12 @@ class BusinessNumbers:
         return self._keep_name(kind_expr(self._value))
 
     def problem(self) -> pl.Expr:
-        """Key of :data:`PROBLEMS`, or null; see :func:`problem_expr`."""
+        """Why a value is no business number (key of :data:`PROBLEMS`), or null; see :func:`problem_expr`."""
         return self._keep_name(problem_expr(self._value))
 
 
 def compact(value: object) -> str:
-    """Return the ten digits of a value; raise :class:`NumberError` if it has none."""
+    """Return the ten digits of a business number; raise :class:`NumberError` if the value cannot be one."""
     found = problem(value)
     if found is not None:
         raise NumberError(found, NUMBER_INVALID, problem=PROBLEMS[found][current_language()])
@@ -318,7 +318,7 @@ def is_valid(value: object) -> bool:
 
 
 def format(value: object) -> str:
-    """Return the number as ``124-81-00998``; raise :class:`NumberError` if it is none."""
+    """Return the number as ``124-81-00998``; raise :class:`NumberError` if it cannot be a business number."""
     return str(_of_one(format_expr, compact(value)))
 
 
@@ -329,7 +329,7 @@ def kind(value: object) -> str | None:
 
 
 def problem(value: object) -> str | None:
-    """Return the key of :data:`PROBLEMS` of a value, ``None`` if it can be a business number."""
+    """Return why a value cannot be a business number, a key of :data:`PROBLEMS`, or ``None`` if it can be one."""
     found = _of_one(problem_expr, value)
     return None if found is None else str(found)
 

@@ -1,4 +1,4 @@
-"""Run async code from blocking code, in a thread's event loop; settle it on Ctrl-C."""
+"""Run async code from blocking code, in the event loop of a thread; cancel it on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SIGNAL_POLL_S: Final = 0.1  # on some systems a signal does not end a wait with
 
 
 class CancelToken:
-    """Cancel a run from any thread, at any time: nothing new starts, and open work is settled."""
+    """Cancels a run from any thread: no new request is sent, and the run waits for answers under way."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,12 +47,12 @@ class CancelToken:
                 portal.start_task_soon(handler)
 
     def set_portal(self, portal: BlockingPortal | None) -> None:
-        """Set the portal to the event loop in whose thread :meth:`set_handler` will be called."""
+        """Set the portal to the event loop in which :meth:`cancel` calls the handler."""
         with self._lock:
             self._portal = portal
 
     def set_handler(self, handler: Callable[[], None] | None) -> None:
-        """Set the function that :meth:`cancel` calls in this thread. If the token is cancelled, call it now."""
+        """Set the function that :meth:`cancel` calls in this thread. If the token is cancelled, call it at once."""
         with self._lock:
             self._handler, self._handler_thread, cancelled = handler, threading.get_ident(), self._cancelled
         if cancelled and handler is not None:
@@ -60,7 +60,7 @@ class CancelToken:
 
 
 class StopRequest:
-    """A request to stop this process by signals. It is recorded even if KeyboardInterrupt gets lost."""
+    """Records that the user asked to stop this process (SIGINT), even if the KeyboardInterrupt gets lost."""
 
     # polars turns a KeyboardInterrupt while building a query into its own error: runs check between steps
 
@@ -91,13 +91,13 @@ class StopRequest:
             self.is_held = False
 
     def interrupt(self) -> None:
-        """Interrupt the main thread, without counting that as a request of the user."""
+        """Interrupt the main thread without recording a request of the user."""
         if self._interrupt is not None:
             self._own_interrupts += 1
             self._interrupt()
 
     def handle_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as handlers are called
-        """Handle SIGINT in the main thread: record it, and raise KeyboardInterrupt unless delayed."""
+        """Record a SIGINT in the main thread, and raise KeyboardInterrupt unless :meth:`hold_back` delays it."""
         self._signals += 1
         if self._own_interrupts:
             self._own_interrupts -= 1
@@ -135,7 +135,7 @@ class PortalTask(Generic[R]):
             self._pulse.put(None)
 
     def wait(self) -> R:
-        """Return the result, or raise the task's error (``CancelledError`` of futures after a cancellation)."""
+        """Return the result, or raise the task's error; after a cancellation, ``concurrent.futures.CancelledError``."""
         while not self.is_over:
             with suppress(Empty):
                 self._pulse.get(timeout=_SIGNAL_POLL_S)
@@ -162,7 +162,8 @@ def loop_options() -> dict[str, Any]:
 
 
 def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
-    """Run async code in a new thread; Ctrl-C cancels it. (After Ctrl-C, a portal's locks might stay taken.)"""
+    """Run async code in a new thread; Ctrl-C cancels it."""
+    # without a portal: its locks might stay taken after Ctrl-C
     import asyncio
 
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]] = []
@@ -205,7 +206,7 @@ def _raise(error: BaseException) -> NoReturn:
 
 
 def run_async(main: Callable[[], Awaitable[R]], cancel: CancelToken) -> R:
-    """Run async code in an event loop of another thread: this one may have a loop (a notebook's)."""
+    """Run async code in the event loop of another thread, since this one may already run a loop (a notebook's)."""
     # The first Ctrl-C cancels the token and waits for ``main`` to end in good order; the second cancels ``main``.
     from anyio.from_thread import start_blocking_portal
 

@@ -33,7 +33,7 @@ def facts_table(lines: Iterable[tuple[str, str]]) -> str:
 
 
 def grade_bar(counts: Mapping[str, int], rows: int) -> str:
-    """Return the rows by grade as one HTML bar, those without a grade in grey; empty without rows."""
+    """Return an HTML bar of the rows by grade, with rows without a grade in grey; empty without rows."""
     known = {grade: counts[grade] for grade in GRADES if counts.get(grade)}
     others = rows - sum(known.values())
     parts = known | ({gettext("no grade"): others} if others > 0 else {})
@@ -63,7 +63,8 @@ def grade_badge(grade: str | None, probability: float | None) -> str:
 
 
 def reason_bars(title: str, reasons: Sequence[tuple[str, int]], signed: bool = False) -> str:
-    """Return reasons with a bar each, as HTML. ``signed``: points; positive ones after the base are worse."""
+    """Return an HTML table of reasons, with a bar for the number of each."""
+    # ``signed``: the numbers are points; the first is the base, and later positive ones raise the risk
     if not reasons:
         return ""
     most = max(abs(count) for _, count in reasons) or 1
@@ -80,11 +81,11 @@ def reason_bars(title: str, reasons: Sequence[tuple[str, int]], signed: bool = F
 
 
 class Shown(ABC):
-    """A report of lines (label, value). ``WIDTH``: characters of the labels in text."""
+    """A report of lines (label, value), shown as text or, in a notebook, as a table."""
 
     __slots__ = ()
 
-    WIDTH: ClassVar[int] = 16
+    WIDTH: ClassVar[int] = 16  # columns of the labels in text
 
     def lines(self) -> list[tuple[str, str]]:
         return list(self._describe())
@@ -114,7 +115,7 @@ def pad_text(text: str, width: int) -> str:
 
 
 def aligned_rows(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
-    """Return each row as one line, padded in terminal columns. ``right``: places of right-aligned columns."""
+    """Return each row as one line, padded in terminal columns; columns at the positions ``right`` are right-aligned."""
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
@@ -145,11 +146,11 @@ class FetchReport(Protocol):
     def left(self) -> int: ...
     @property
     def rate(self) -> float:
-        """Numbers answered a second."""
+        """Business numbers answered per second."""
 
     @property
     def budget_left(self) -> int | None:
-        """Numbers left of the day's budget; ``None`` without one."""
+        """Business numbers that the day's budget still allows; ``None`` without a budget."""
 
 
 Progress = Callable[[int, int], None]  # called with (done, total), from any thread
@@ -349,7 +350,7 @@ AskedProgress = bool | Progress | None  # `True`: a bar in a notebook or on a te
 
 @contextmanager
 def progress_asked(asked: AskedProgress, unit: str = "rows", doing: str = "verifying") -> Iterator[Progress | None]:
-    """Yield the display of a run's progress; for ``True`` a bar, if one can be shown."""
+    """Yield the display of a run's progress: a bar for ``True`` (``None`` if none can be shown), else ``asked``."""
     if asked is not True:
         yield asked or None
     elif is_notebook():

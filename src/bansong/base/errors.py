@@ -14,7 +14,7 @@
     ├── UsageError                      2   arguments that contradict each other
     │   └── NumberError                 2   a value that cannot be a business number (carries its ``problem``)
     ├── LedgerError                     2   a ledger that is damaged, in use, newer than this version, or misplaced
-    ├── StoreError                      2   a server's, watch list's or statuses' file: damaged, in use, or misplaced
+    ├── StoreError                      2   a database of a server, watch list, statuses: damaged, in use, or misplaced
     ├── ServiceError                    2   the hosted service refused, or did not answer as it should
     │   ├── AuthenticationError         4   401: the API key is missing or invalid
     │   ├── PlanError                   4   403: not available in the account's plan
@@ -58,7 +58,7 @@ class Problem:
 
 
 class Notice(Phrase, Alert):
-    """An alert as data: a :class:`Problem` of an output, and its fields."""
+    """An alert about an output as data: its :class:`Problem` and the values of the sentence's fields."""
 
     code: str
 
@@ -89,7 +89,7 @@ class BansongError(Exception):
 
     @property
     def code(self) -> str:
-        """The stable code of the problem; empty for a plain sentence."""
+        """The stable code of the error; empty if the error was raised with a text only."""
         problem = self.args[0]
         return problem.code if isinstance(problem, Problem) else ""
 
@@ -114,7 +114,7 @@ class NoTableError(InputError):
 
 
 class ColumnError(InputError):
-    """The needed columns cannot be chosen from the headers; ``missing``: the role without any column."""
+    """The needed columns cannot be chosen from the headers; ``missing`` is the role without a column."""
 
     def __init__(self, problem: Problem | str = "", /, missing: str | None = None, **fields: object) -> None:
         super().__init__(problem, **fields)
@@ -165,7 +165,7 @@ class LedgerError(BansongError):
 
 
 class StoreError(BansongError):
-    """The file of a server, a local watch list or fetched statuses cannot be used."""
+    """The database of a server, a local watch list or fetched statuses cannot be used."""
 
 
 class ServiceError(BansongError):
@@ -213,7 +213,7 @@ class TooLargeError(ServiceError):
 
 
 class QuotaError(ServiceError, exit_code=5):
-    """429: the monthly quota is used up, or too little of it is left for a plan. Nothing was sent then."""
+    """429: the monthly quota is used up. Or it is too small for a planned run, which then sent nothing."""
 
 
 class LimitError(ServiceError, exit_code=5):
@@ -221,7 +221,7 @@ class LimitError(ServiceError, exit_code=5):
 
 
 class RejectedError(ServiceError):
-    """Any other 3xx or 4xx: refused, and so not paid."""
+    """Any other status 3xx or 4xx: the request was refused, and so not paid."""
 
 
 class JobTimeoutError(ServiceError, exit_code=5):
@@ -229,7 +229,7 @@ class JobTimeoutError(ServiceError, exit_code=5):
 
 
 class ShapeError(ServiceError, exit_code=3):
-    """The service answered with success, but unreadably. Perhaps paid, so never sent again."""
+    """The body of a success (2xx) cannot be read. The request may be paid, so it is never sent again."""
 
 
 class TransportError(ServiceError, exit_code=5):
@@ -257,7 +257,7 @@ class JobRunningError(BansongError, exit_code=6):
 
 
 class StoppedError(BansongError, exit_code=130):
-    """A run that buys was cancelled. Nothing was published; the ledger has what was bought."""
+    """A run that buys was cancelled. Unfinished outputs were not published; the ledger has what was bought."""
 
 
 class AccountingError(BansongError, exit_code=1):

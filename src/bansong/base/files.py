@@ -41,7 +41,7 @@ def variable(name: str) -> str | None:
 
 
 def state_directory() -> Path:
-    """Return the folder of all stores: bizverify's (former name) if only that exists, or only that holds a ledger."""
+    """Return the state folder: that of bizverify (the former name) if only that exists, or only that has a ledger."""
     if given := variable(STATE_DIR):
         return Path(given)
     from platformdirs import user_state_path
@@ -75,7 +75,8 @@ def mount_table() -> str:
 
 
 def network_file_system(folder: Path, table: str) -> str | None:
-    """Return the network file system of a resolved folder, by its longest, then latest mount in ``table``."""
+    """Return the type of the network file system that a resolved folder is on, else ``None``."""
+    # the deepest mount point in ``table`` counts; of equal ones, the last
     above = {str(folder), *map(str, folder.parents)}
     longest, kind = "", ""
     for line in table.splitlines():
@@ -115,12 +116,12 @@ def create_private(path: Path) -> int:
 
 
 def open_private(path: Path, *, append: bool = False) -> int:
-    """Open a file for reading and writing (``append``: at its end); create it (0600) if missing."""
+    """Open a file for reading and writing, or with ``append`` for writing at its end; create it (0600) if missing."""
     return os.open(path, os.O_CREAT | os.O_RDWR | _BINARY | (os.O_APPEND if append else 0), PRIVATE)
 
 
 def set_mode(descriptor: int, path: Path, mode: int) -> None:
-    """Set the mode of an open file. ``path``: for systems that cannot do so by descriptor."""
+    """Set the mode of an open file by its descriptor, or by ``path`` on systems that cannot do so."""
     os.chmod(descriptor if os.chmod in os.supports_fd else path, mode)  # noqa: PTH101 - Path.chmod takes no descriptor
 
 
@@ -140,7 +141,7 @@ def last_byte(descriptor: int) -> bytes:
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """Return the sorted entries of a folder, none if it is missing. ``Path.glob`` hides an unreadable folder."""
+    """Return the sorted entries of a folder, none if it is missing. Unlike ``Path.glob``, raise if it is unreadable."""
     try:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -160,7 +161,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk, if the system can."""
+    """Flush a folder's directory entries to the disk, if the system can."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except PermissionError:
@@ -199,7 +200,7 @@ def remove_unless_locked(path: Path) -> None:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """Yield a locked folder (0700), removed after the block, like folders that killed runs left a day ago."""
+    """Yield a locked temporary folder (0700), removed after the block. First remove old ones of killed runs."""
     _sweep_private(tempfile.gettempdir())
     folder = tempfile.TemporaryDirectory(prefix=_PRIVATE_FOLDER, ignore_cleanup_errors=True)
     lock = _lock_folder(folder.name)
@@ -245,7 +246,7 @@ _CHUNK: Final = 1 << 20
 
 
 def sha256_of(path: Path, is_stopped: Callable[[], bool] = lambda: False) -> str:
-    """Return the SHA-256 of a file in hexadecimal. ``is_stopped``: returns true to cut the reading short."""
+    """Return the SHA-256 of a file in hexadecimal. Reading ends early if ``is_stopped`` returns true."""
     digest = hashlib.sha256()
     try:
         with path.open("rb", buffering=0) as file:
@@ -372,6 +373,6 @@ def _same_names(folder: Path, name: str) -> Iterator[Path]:
 
 
 def describe_given(given: str | Path) -> str:
-    """Return a path as the user gave it; of a URL without its query."""
+    """Return a path as the user gave it, a URL without its query."""
     path = as_path(given)
     return str(path if is_remote(path) else given)

@@ -19,7 +19,7 @@ _process_with_threads: int | None = None
 
 
 def refuse_after_fork() -> None:
-    """Raise :class:`UsageError` if this process was forked after polars ran, for us or for other code."""
+    """Raise :class:`UsageError` if this process was forked from one in which polars had run, also for other code."""
     if _process_with_threads in (None, os.getpid()):
         return
     from bansong.base.errors import UsageError  # this module is loaded by `import bansong`, which must be fast

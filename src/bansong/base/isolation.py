@@ -77,12 +77,12 @@ def _parse_limits(text: str) -> SizeLimits:
 
 
 def beyond_limit(path: Path, what: str, limit: str) -> InputError:
-    """Return the error for a file beyond a limit; ``limit``: a field of :class:`SizeLimits`."""
+    """Return the error for a file that exceeds ``limit`` (a field of :class:`SizeLimits`)."""
     return InputError(LIMIT_EXCEEDED, path=path, what=what, or_raise=or_raise_limit(limit))
 
 
 def or_raise_limit(limit: str, value: str = "…") -> str:
-    """Return the end of a remedy, for readers who can raise limits; ``limit``: a field of :class:`SizeLimits`."""
+    """Return the advice to raise ``limit`` (a field of :class:`SizeLimits`); empty for readers who cannot raise it."""
     if not current_audience().sets_limits:
         return ""
     more = gettext_noop(", or raise the limit with {variable}={limit}={value}")
@@ -232,7 +232,7 @@ def serve_call() -> None:
 
 @dataclass(frozen=True)
 class _PickledAudience:
-    """The parent's audience, unpickled for the first message that names an option: that may import much."""
+    """The parent's audience. It is unpickled only when a message needs it, since that may import many modules."""
 
     pickled: bytes
 
@@ -272,7 +272,7 @@ def resident(process: int) -> int:
 
 
 def limit_memory(size: int) -> None:
-    """Limit this process to reserving twice ``size`` bytes, and disable core files. Windows has no limits."""
+    """Let this process reserve at most twice ``size`` bytes, and disable core files. Do nothing on Windows."""
     try:
         import resource
     except ImportError:  # not on Windows

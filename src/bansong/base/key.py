@@ -54,7 +54,7 @@ class SecretKey:
 
     @classmethod
     def load(cls, file: str | Path | None = None) -> Self:
-        """Read the key from ``file``, the environment, or the environment's file; raise :class:`UsageError`."""
+        """Read the key from ``file``, the environment, or a file named there; raise :class:`UsageError`."""
         found = cls.find(file)
         if found is None:
             text = gettext_noop("set {variable} to it, or {env_file} to the path of a file that holds it")
@@ -74,7 +74,7 @@ class SecretKey:
         return self.HEADER.encode(), (self.SCHEME + self._value).encode()
 
     def fingerprint(self, salt: str) -> bytes:
-        """Return eight bytes for each key and ``salt``; the key cannot be derived from them."""
+        """Return a hash (8 bytes) of the key and ``salt``; the key cannot be derived from it."""
         return blake2b(self._value.encode(), key=salt.encode()[:64], digest_size=8).digest()
 
     def reveal(self) -> str:
@@ -86,7 +86,7 @@ class SecretKey:
     @overload
     def redact(self, text: bytes) -> bytes: ...
     def redact(self, text: str | bytes) -> str | bytes:
-        """Remove the key, also in the spelling of URLs, JSON and HTML; a short key only as a whole word."""
+        """Hide the key in a text, also as URLs, JSON and HTML spell it; a short key only as a whole word."""
         if isinstance(text, bytes):
             return self.redact(text.decode("latin-1")).encode("latin-1")  # one character a byte, and keys are ASCII
         for form in self._forms:

@@ -56,7 +56,7 @@ class PythonAudience:
 
 @dataclass(frozen=True)
 class OptionNames:
-    """An audience with other ``names`` for the options in ``of``. An option without a name does not exist for it."""
+    """An audience that calls the options in ``of`` by other ``names``. Those without a name do not exist for it."""
 
     base: Audience
     names: Mapping[str, str]
@@ -116,7 +116,7 @@ def parameter(name: str, value: object = NO_VALUE) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A parameter as a field of a message, named for the message's reader."""
+    """A parameter as a field of a message. It is shown under the reader's name for it."""
 
     name: str
     value: object = NO_VALUE
@@ -185,7 +185,7 @@ class Phrase(str):
 
 
 class Listed(Phrase):
-    """Items joined for the reader: by a message such as ``" or "``, else as clauses."""
+    """Items of a message, joined by a word such as ``" or "`` in the reader's language, else as clauses."""
 
     def __new__(cls, items: Iterable[object], between: str | None = None) -> Self:
         made = str.__new__(cls, cls._join(items := tuple(items), between))
@@ -202,18 +202,18 @@ class Listed(Phrase):
 
 
 def gettext_of(owner: object, message: str, /, **fields: object) -> Phrase:
-    """Return a message as a phrase; attributes of ``owner`` are its other fields."""
+    """Return a message as a phrase; fields that are not given are attributes of ``owner``."""
     names = {name for _, name, _, _ in Formatter().parse(message) if name} - fields.keys()
     return Phrase(message, **{name: getattr(owner, name) for name in names}, **fields)
 
 
 def count_rows(count: int) -> Phrase:
-    """Return a count of rows with its word, translated when it is rendered."""
+    """Return a phrase such as ``3 rows``, translated when it is rendered."""
     return Phrase("{count:,} row", "{count:,} rows", count=count)
 
 
 def count_letters(count: int) -> Phrase:
-    """Return a count of letters with its word, translated when it is rendered."""
+    """Return a phrase such as ``3 letters``, translated when it is rendered."""
     return Phrase("{count:,} letter", "{count:,} letters", count=count)
 
 
@@ -228,7 +228,7 @@ def gettext_noops(*messages: str) -> tuple[str, ...]:
 
 
 def end_sentence(text: str) -> str:
-    """Add the full stop that Korean messages lack: they may be parts of others."""
+    """Add a full stop to a Korean sentence. Korean messages lack it, since they may be parts of others."""
     return f"{text}." if _KOREAN_ENDING.search(text) else text
 
 
@@ -267,7 +267,7 @@ def speak(lang: Lang) -> None:
 
 
 def match_language(tags: str) -> Lang | None:
-    """Return the preferred known language of a header like ``ko-KR,ko;q=0.9,en;q=0.8``."""
+    """Return the preferred known language of an ``Accept-Language`` header like ``ko-KR,ko;q=0.9,en;q=0.8``."""
     weighed = []
     for place, one in enumerate(tags.split(",")):
         tag, _, weight = one.strip().partition(";q=")

@@ -23,15 +23,15 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A check of values. ``wanted``: its words. ``bound``: the lower limit for a schema."""
+    """A check of an option's values."""
 
     is_right: Callable[[Any], bool]
-    wanted: str
-    bound: Mapping[str, Any] = field(default_factory=dict)
+    wanted: str  # description of right values, for messages
+    bound: Mapping[str, Any] = field(default_factory=dict)  # the lower limit, as in a JSON schema
 
 
 def at_least(least: float, wanted: str) -> Rule:
-    """Return a rule: the value is ``least`` or more. ``wanted``: its words."""
+    """Return a rule: the value is ``least`` or more, described as ``wanted`` in messages."""
     return Rule(lambda value: value >= least, wanted, {"ge": least})
 
 
@@ -47,7 +47,7 @@ def whole(least: int, wanted: str, most: float = math.inf) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The input formats that an option of reading is for, and their name in messages."""
+    """The input formats to which a reading option applies, and their name in messages."""
 
     formats: tuple[str, ...]
     named: str

@@ -1,4 +1,4 @@
-"""Options of reading, writing, buying and asking for statuses; the kinds of engines."""
+"""Options of reading, writing, buying and fetching statuses; the kinds of engines."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _is_band(value: Any) -> bool:
 
 
 def hide_key(options: Any) -> None:
-    """Replace an ``api_key`` given as text by an ``ApiKey``: tracebacks may show variables."""
+    """Replace an ``api_key`` given as text by an ``ApiKey``, since tracebacks may show variables."""
     if options.get("api_key") is None:
         return
     from bansong.base.key import ApiKey
@@ -335,8 +335,8 @@ _CSV_FILES: Final = Inputs(("csv",), gettext_noop("CSV files"))
 class ReadOptions(Options):
     """How to read an input file; see :func:`bansong.enrich` for each field.
 
-    Several names of sheets, or :data:`ALL_SHEETS`, are for inputs that are given in a list. ``input_format``: that of
-    standard input, if its content leaves it open.
+    Several names of sheets, or :data:`ALL_SHEETS`, are for inputs that are given in a list. ``input_format``: the
+    format of standard input, if its content leaves that open.
     """
 
     columns: Mapping[str, str | Sequence[str]] | None = option(
@@ -508,7 +508,7 @@ def _refuse_text_as_key(keywords: dict[str, Any]) -> None:
 class StatusOptions(Options):
     """How statuses are fetched from the tax authority's open API; raises :class:`UsageError` for invalid values.
 
-    ``source``: ``nts`` asks, ``none`` does not, ``auto`` asks if a key is set in the environment. ``key`` (an
+    ``source``: ``nts`` asks the API, ``none`` does not, ``auto`` does if the environment has a key. ``key`` (an
     ``NtsKey``) or ``key_file``, by default ``BANSONG_NTS_KEY`` or the file that ``BANSONG_NTS_KEY_FILE`` names.
     ``max_age``: days for which a status is not asked again. ``store``: the status store's path, by default
     ``BANSONG_STATUS_STORE``, else in the state directory. ``budget``: numbers that may be asked with the key on one
@@ -579,7 +579,8 @@ class StatusOptions(Options):
 def status_options(
     status: StatusSource | StatusOptions, max_age: float | None, kind: EngineKind, *, given: bool
 ) -> StatusOptions | None:
-    """Return the options of fetching statuses, ``None`` without a fetch. ``given``: the caller made the engine."""
+    """Return the options for fetching statuses, ``None`` if none are to be fetched."""
+    # ``given``: the caller passed an engine object, which has its own statuses
     if not isinstance(status, StatusOptions):
         status = StatusOptions(source=status, max_age=StatusOptions().max_age if max_age is None else max_age)
     elif max_age is not None:

@@ -1,4 +1,4 @@
-"""Publish files: whole, or not at all."""
+"""Publish files atomically: whole, or not at all."""
 
 from __future__ import annotations
 
@@ -117,7 +117,8 @@ def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
 
 
 def find_foreign(files: Mapping[Path, Path], *, extends: bool = False) -> list[Path]:
-    """Return the files that somebody else wrote, and record the others. ``extends``: the new file keeps old rows."""
+    """Return the files to be replaced that bansong did not write, and record the contents that replace them."""
+    # ``files``: the finished file by path; ``extends``: it keeps the old rows, so a foreign file is not recorded
     foreign = []
     for path, finished in files.items():
         if is_remote(path):

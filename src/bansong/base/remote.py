@@ -301,7 +301,7 @@ def _look(url: RemotePath, failure: type[BansongError]) -> tuple[RemoteVersion, 
 
 
 def _was_made(url: RemotePath, mark: str) -> bool:
-    """Whether an unconfirmed upload took effect: its answer was lost, or a retry met its result."""
+    """Whether an object has ``mark``, so that an upload without a confirmation took effect after all."""
     try:
         found = _look(url, OutputError)
     except (BansongError, KeyboardInterrupt):
@@ -355,7 +355,7 @@ def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectSto
 
 
 def _allows_plain(url: RemotePath, endpoint: str | None) -> bool:
-    """Whether plain http is allowed: on loopback, or by a variable. Other plain endpoints are refused."""
+    """Whether http without TLS is allowed: on loopback or by a variable. Raise for any other ``http`` endpoint."""
     variable = _PLAIN[url.scheme]
     parts = urlsplit(endpoint or "")
     if os.environ.get(variable, "").lower() == "true" or _LOOPBACK.fullmatch(parts.hostname or ""):
@@ -401,7 +401,7 @@ _MAX_REDIRECTS: Final = 5
 
 
 def _download_page(url: RemotePath, copy: int, check_room: Callable[[int], None]) -> RemoteVersion:
-    """Write the content of a URL to ``copy``. ``check_room`` gets the declared bytes, then those so far."""
+    """Download a URL to the descriptor ``copy``. ``check_room`` gets the declared size, then the size so far."""
     import httpx
 
     try:
@@ -503,7 +503,7 @@ def fetch_file(path: Path) -> Iterator[InputData]:
 
 @contextmanager
 def publish_remote(url: RemotePath, seen: RemoteVersion | None = None) -> Iterator[Path]:
-    """Yield a private path. Its file replaces the object if that is still the version ``seen`` (default: present)."""
+    """Yield a private path; its file replaces the object if that still has the version ``seen`` (default: present)."""
     _refuse_output(url)
     before = seen or look_at_object(url, OutputError)
     with ExitStack() as resources:

@@ -21,7 +21,7 @@ SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
 
 
 def seoul_day(unix_time: float | None = None) -> date:
-    """Return the day in Korea: today's, or that of a time."""
+    """Return the date in Korea, today's or that of a Unix time."""
     return (datetime.now(SEOUL) if unix_time is None else datetime.fromtimestamp(unix_time, SEOUL)).date()
 
 
@@ -53,7 +53,7 @@ REASON_SEPARATOR: Final = " | "  # in formats without lists (CSV, Excel)
 
 @dataclass(frozen=True, slots=True)
 class JoinedColumn:
-    """A user's column whose cells are appended to another column's. ``column``: position from 0."""
+    """A column that gives a part of a role's value: its position (from 0) and header."""
 
     column: int
     header: str
@@ -61,7 +61,7 @@ class JoinedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The column of the user's file for a role. ``column``: position from 0."""
+    """The column that was chosen for a role: its position (from 0) and header."""
 
     # ``confidence``: 0 to 1 (1: named by the user or an exact synonym); ``joined``: further columns of the value, in
     # order; ``otherwise``: alternatives for rows where the value is blank.
@@ -174,7 +174,7 @@ EARLIER_WORDS: Final = {"row_status": {"확인": "verified"}}  # in files of ear
 
 
 def language_of_columns(headers: Sequence[str], ours: Mapping[str, int]) -> Lang | None:
-    """Return the language of an earlier run's columns, ``None`` without any. ``ours``: contract name → position."""
+    """Return the language of an earlier run's headers, ``None`` without any; ``ours`` maps their names to positions."""
     for name, place in ours.items():
         return "ko" if _KOREAN_HEADERS[name] in headers[place] else "en"
     return None
@@ -249,7 +249,7 @@ def role_word(role: str, lang: Lang) -> str:
 
 
 def role_code(word: str) -> str:
-    """Return the role of a Korean word for it; other words stay."""
+    """Return the role that a Korean word means; other words stay."""
     return next((role for role, korean in KOREAN_ROLES.items() if word == korean), word)
 
 

@@ -1,4 +1,4 @@
-"""Find, make, open and migrate SQLite files: ledgers, server files, watch lists."""
+"""Find, make, open and migrate SQLite databases: ledgers, watch lists, statuses, the server's."""
 # A file is checked before SQLite opens it, renamed into place once complete, and migrated in numbered steps (decision
 # 026). 009: exclusive files have one process and a write-ahead log; 017: shared ones have a rollback journal.
 
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 
 class Connection(sqlite3.Connection):
-    """A SQLite connection. ``file``: device and inode while it is open."""
+    """A SQLite connection."""
 
-    file: tuple[int, int] | None = None
+    file: tuple[int, int] | None = None  # device and inode, while the connection is open
 
     def close(self) -> None:
         super().close()
@@ -146,7 +146,7 @@ def is_in_use(error: BaseException) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """A kind of SQLite file: its name and parameter in messages, its tables, its migrations."""
+    """A kind of SQLite database: its name and parameter in messages, its tables, its migrations."""
 
     noun: str
     parameter: str
@@ -206,7 +206,7 @@ class FileKind:
         return lock
 
     def ensure(self, path: Path) -> bool:
-        """Create the file, and the state directory for it, if it is missing; return whether it was."""
+        """Create the database (and the state directory) if it is missing; return whether it was missing."""
         with self.errors(path):
             if path.exists():
                 return False
@@ -215,7 +215,7 @@ class FileKind:
             return True
 
     def make(self, path: Path) -> None:
-        """Create an empty file (0600) under another name and rename it. Another process may be first."""
+        """Create an empty database (0600) under another name and rename it, unless another process was first."""
         unfinished = path.with_name(f"{path.name}.new" if self.exclusive else f"{path.name}.{os.getpid()}.new")
         with self.errors(path):
             self._refuse_old_sqlite(path)
@@ -385,7 +385,7 @@ class FileKind:
                 lock.release()
 
     def stored_version(self, path: Path) -> int:
-        """Return the version in the file's header, without opening the database; 0 without one."""
+        """Return the schema version in the file's header, without opening the database; 0 without one."""
         try:
             with OPENING:
                 if is_open_here(path):  # then it is migrated
@@ -418,7 +418,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def rewrite_file(connection: sqlite3.Connection) -> None:
-    """Rewrite the file without remains of deleted rows. Takes up to twice its size on the disk."""
+    """Rewrite the database without remains of deleted rows. This needs up to twice its size on the disk."""
     connection.execute("VACUUM")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # no effect on a file with a rollback journal
 

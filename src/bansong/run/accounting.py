@@ -1,4 +1,4 @@
-"""Plan, tally and balance of a run, and the alerts that follow from its counts."""
+"""Count the rows of a run: planned lookups, answers, the check that no row is lost, and alerts from the counts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def plan(rows: pl.LazyFrame) -> LookupPlan:
 
 
 def with_plan_columns(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the columns ``plan:…`` for :data:`PLAN_COUNTS`; a cheap hash stands for ``LOOKUP`` if rows lack it."""
+    """Add the columns ``plan:…`` for :data:`PLAN_COUNTS`. Rows without ``LOOKUP`` get a cheap hash in its place."""
     names = rows.collect_schema().names()
     if "b_no" not in names:
         nothing = {"b_no": pl.String, NUMBER: pl.UInt64, RIGHT: pl.Boolean, ROW_PROBLEM: pl.String}
@@ -227,7 +227,7 @@ def replaced_rows(tallied: Mapping[str, Any]) -> dict[str, int]:
 
 
 def replaced_alert(rows: Mapping[str, int], lang: Lang) -> Notice | None:
-    """Return an alert if the run changed answers of an earlier output; ``lang``: of the column names."""
+    """Return an alert, with column names in ``lang``, if the run changed answers of an earlier output."""
     if not rows:
         return None
     counts = [
@@ -326,7 +326,7 @@ def is_majority(part: int, rows: int) -> bool:
 
 
 def answer_alerts(tallied: Mapping[str, int], first_row: int) -> Iterator[Notice]:
-    """Yield alerts about doubtful answers; ``first_row``: number that messages give the first row."""
+    """Yield alerts about doubtful answers; ``first_row`` is the number of the first row in messages."""
     if found := int(tallied.get(UNCHECKED_SENDS) or 0):
         yield Notice(STATUS_UNCHECKED, count=found)
     if found := int(tallied.get(GARBLED) or 0):
@@ -336,7 +336,7 @@ def answer_alerts(tallied: Mapping[str, int], first_row: int) -> Iterator[Notice
 
 
 def invalid_alert(plan: LookupPlan, header: str | None) -> Notice | None:
-    """Return an alert if most rows are invalid; ``header``: of the column of business numbers."""
+    """Return an alert, with the ``header`` of the number column, if most rows are invalid."""
     if not is_majority(plan.invalid, plan.rows):
         return None
     problem = max(plan.invalid_by_problem, key=plan.invalid_by_problem.__getitem__, default="missing")
@@ -348,7 +348,7 @@ def invalid_alert(plan: LookupPlan, header: str | None) -> Notice | None:
 
 
 def failure_alert(account: RowCounts, note: str | None) -> Notice | None:
-    """Return an alert if most rows failed; ``note``: their most frequent note."""
+    """Return an alert, with the most frequent ``note`` of these rows, if most rows failed."""
     failed = account.by_row_status.get("failed", 0)
     if not is_majority(failed, account.rows):
         return None
@@ -378,7 +378,7 @@ class NtsCounts:
 
     @property
     def caution(self) -> str:
-        """How old statuses are that could not be renewed, and why; empty if all were renewed."""
+        """Sentence on statuses that could not be renewed: their number, their age, the cause; empty if all were."""
         age = Phrase("{count:,} day", "{count:,} days", count=self.age or 0)
         aged = Phrase(
             "{count:,} status up to {age} old", "{count:,} statuses up to {age} old", count=self.aged, age=age
@@ -393,7 +393,7 @@ class NtsCounts:
 
 @dataclass(frozen=True, slots=True)
 class StatusCounts:
-    """Counts of the rows with a business number: status checked, or checked too long ago."""
+    """Counts of the rows with a business number: all, with a checked status, and checked too long ago."""
 
     rows: int
     checked: int
@@ -463,7 +463,7 @@ class StatusCounts:
 
     @property
     def is_alarming(self) -> bool:
-        """Whether most rows have no fresh status, or not all numbers were asked."""
+        """Whether most rows have no fresh status, or the tax authority was not asked for all numbers."""
         halted = self.nts is not None and self.nts.halt is not None
         return halted or is_majority(self.rows - self.checked + self.stale, self.rows)
 

@@ -74,7 +74,8 @@ def status_code_expr(status: pl.Expr) -> pl.Expr:
 def advance(
     before: pl.DataFrame, after: pl.DataFrame, today: date, other_columns: Collection[str] = ()
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the next snapshot, and the changes to it; ``other_columns``: inputs now read by other columns."""
+    """Return the next snapshot, and the changes from ``before`` to it."""
+    # ``other_columns``: inputs whose numbers or addresses come from other columns than before
     # hashes find the few rows that differ; only those are compared
     before = recognize(rebase(before, after, other_columns), after)
     compared = (KEY, *ANSWER, "row_status")
@@ -97,7 +98,7 @@ def advance(
 
 
 def rebase(before: pl.DataFrame, after: pl.DataFrame, inputs: Collection[str]) -> pl.DataFrame:
-    """Replace rows of ``inputs`` in ``before`` by those of ``after``; their numbers keep the earlier status."""
+    """Replace the rows of ``inputs`` in ``before`` by those of ``after``, but keep each number's earlier status."""
     # Keys, grades and addresses of these inputs differ only because other columns are read now. Rows without a number,
     # and inputs without known numbers, cannot be matched: the present rows replace the earlier ones.
     if not inputs:
@@ -115,7 +116,7 @@ def rebase(before: pl.DataFrame, after: pl.DataFrame, inputs: Collection[str]) -
 
 
 def recognize(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
-    """Give edited rows their key in ``after``: one row of a number disappeared, and one appeared."""
+    """Give edited rows of ``before`` the key in ``after``: of their number, one row disappeared, one appeared."""
     listed = before.filter(pl.col(GONE).is_null())
     gone, came = (
         rows.filter(pl.col("b_no").is_not_null() & ~_hash(rows, KEY).is_in(_hash(others, KEY).implode()))
@@ -132,7 +133,7 @@ def recognize(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
 
 
 def number_statuses(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the status of each number of a snapshot; listed rows take precedence over missing ones."""
+    """Return the status of each number of a snapshot; rows still in a file take precedence over disappeared ones."""
     places = dict(zip(_SEVEREST_FIRST, range(len(_SEVEREST_FIRST)), strict=True))
     severity = pl.col("biz_status").replace_strict(places, default=len(places))
     is_unknown = pl.col("biz_status").fill_null("unknown") == "unknown"
@@ -143,7 +144,7 @@ def number_statuses(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def numbers_by_input(rows: pl.DataFrame) -> dict[str, pl.Series]:
-    """Return the business numbers (UInt64) of a snapshot's listed rows, by input."""
+    """Return the business numbers (UInt64) of a snapshot's rows by input, without disappeared rows."""
     number = pl.col("b_no").filter(pl.col("b_no").str.contains(r"^\d{10}$")).unique().cast(pl.UInt64)
     found = rows.filter(pl.col(GONE).is_null()).group_by("input").agg(number)
     return dict(zip(found["input"], found["b_no"], strict=True))
@@ -154,7 +155,7 @@ def _hash(rows: pl.DataFrame, *columns: str) -> pl.Series:
 
 
 def settle(after: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows ``after``, where rows without an answer have the earlier one."""
+    """Return ``after``, in which rows without an answer take the answer of ``before``."""
     # An unanswered row keeps its whole answer. A row whose status is unknown now keeps the status; at the same address
     # it also keeps the risk: otherwise an outage would raise all risks, and its end would lower them again.
     known = before.unique(KEY, keep="first", maintain_order=True)
@@ -177,7 +178,7 @@ def settle(after: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
 def compare(
     before: pl.DataFrame, after: pl.DataFrame, known: pl.DataFrame | None = None, now: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    """Return the changes between two snapshots (:data:`CHANGE_SCHEMA`), ordered as ``after``, missing rows last."""
+    """Return the changes between two snapshots (:data:`CHANGE_SCHEMA`), ordered as ``after``, then disappeared rows."""
     # The first row of a key counts. ``known`` and ``now``: rows that give the numbers' earlier and present statuses, by
     # default ``before`` and ``after``. The closure of a business is reported once, at its first row.
     known, now = number_statuses(before if known is None else known), number_statuses(after if now is None else now)

@@ -249,7 +249,8 @@ def _labels(steps: pl.DataFrame) -> str:
 
 
 def grade_history(frame: pl.DataFrame, levels: list[str], title: str) -> alt.LayerChart:
-    """Draw grades over time as steps, from ``at`` (Datetime), ``grade``, ``said``; ``levels``: the best first."""
+    """Draw grades over time as steps."""
+    # ``frame``: ``at`` (Datetime), ``grade``, ``said`` (text on a change, or null); ``levels``: grades, the best first
     alt = altair()
     base = alt.Chart(frame).encode(
         alt.X("at:T", title=None, axis=alt.Axis(format="%Y-%m-%d", labelOverlap=True, labelAngle=0, tickCount=5)),

@@ -1,4 +1,4 @@
-"""The columns of an output: the user's, the nine, and extra ones."""
+"""The columns of an output: the user's, the nine answer columns, and extra ones."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ COLUMN_DOUBLED: Final = Problem(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Path and format of an output; ``streamed``: sent to standard output; ``private``: a temporary file of the run."""
+    """Path and format of an output."""
 
     path: Path
     format: Format
     encoding: str | None
     backup: bool
     summary: bool
-    streamed: bool = False
-    private: bool = False
+    streamed: bool = False  # to be sent to standard output
+    private: bool = False  # a temporary file of the run
 
     @property
     def name(self) -> str:
@@ -104,7 +104,7 @@ def choose_target(path: Path, format: Format, output: str | Path | None, in_plac
 
 
 def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> Target:
-    """Choose a file in ``folder`` for standard output, in the input's format; raises as :func:`choose_target`."""
+    """Choose a file in ``folder`` to be sent to standard output in the input's format, as :func:`choose_target`."""
     target = choose_target(
         path, format, folder / detect.default_output(detect.INPUT_NAME, format).name, in_place=False, **options
     )
@@ -120,7 +120,7 @@ def lay_out_columns(
     names: Sequence[str] = ADDED_COLUMNS,
     lang: Lang = "en",
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Return the output's columns as (column, header), first the user's at ``kept``, and warnings."""
+    """Return the output's columns as (column, header), first the user's at the positions ``kept``, and warnings."""
     # Columns of an earlier enrichment or labelling (``ours``: contract name → position) are replaced in place. If a
     # user's column has our name, upper or lower case, ours is called ``<name>_bv``, then ``<name>_bv2`` and so on.
     replaced = {place: name for name, place in ours.items()}
@@ -249,7 +249,8 @@ _REFERENCE: Final = r"\s*\([^()0-9]*\)$"  # legal dong and building's name at th
 
 
 def with_duplicates(answers: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`FIRST` (UInt32) to answered rows; they are read now, and 20 bytes a row are held."""
+    """Add the column :data:`FIRST` (UInt32), the first row with the same number and address, or null."""
+    # this reads the rows and holds 20 bytes per row
     # equal rows have the same number and the same address key, of the corrected address if there is one
     names = answers.collect_schema().names()
     if NUMBER not in names or "address" not in names:
@@ -263,7 +264,7 @@ def with_duplicates(answers: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def find_first_rows(found: pl.DataFrame) -> pl.Series:
-    """Return the place of the first equal row for each later one; null for other rows."""
+    """Return for each row the position of the first equal row before it, or null."""
     often = find_repeated(found[NUMBER], 2)
     alike = [NUMBER, _PLACE]
     some = found.with_row_index(ROW_ID).filter(pl.col(NUMBER).is_in(often.implode())).drop_nulls()
@@ -342,7 +343,7 @@ def write_labels(
     prefix: str = "",
     warned: Callable[[str], None],
 ) -> None:
-    """Write an enriched file with three more columns: the outcomes of its letters; an error publishes nothing."""
+    """Write an enriched file with the outcomes of its letters in three more columns; publish nothing after an error."""
     # ``labels``: LABEL_DTYPES, at most one a row; other rows get nulls. Columns of an earlier labelling are replaced in
     # place. ``output`` may be the file itself. ``prefix``: that of the enrichment; ``warned`` gets each warning.
     with detect.reading(table):
@@ -389,7 +390,7 @@ def check_labels(labels: pl.DataFrame, table: Table) -> pl.DataFrame:
 
 
 def label_target(table: Table, output: Path, encoding: str | None = None) -> tuple[Target, bool]:
-    """Return the target of labelled rows, and whether it replaces the table's file."""
+    """Return the output for labelled rows, and whether it replaces the table's file."""
     assert table.path is not None  # noqa: S101 - a mailing is a file
     over = same_file(table.path, output)
     other = None if over else output

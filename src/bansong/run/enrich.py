@@ -100,7 +100,7 @@ class EngineRequest:
 
 
 def take_request(engine: AnyEngine, keywords: dict[str, Any]) -> tuple[EngineRequest, LocalOptions, RunOptions]:
-    """Split a call's keywords: take those of the local engine and the run; those of the service stay."""
+    """Take the options of the local engine and of the run out of ``keywords``; those of the service stay there."""
     local, own = take_options(LocalOptions, keywords), take_options(RunOptions, keywords)
     return EngineRequest(engine, cast(ServiceKeywords, keywords), local), local, own
 
@@ -204,7 +204,7 @@ def enrich(
     cancel: CancelToken | None = None,
     **options: Unpack[EnrichKeywords],
 ) -> Report | FilesReport:
-    """Verify every row of a file and write the file back with the nine columns added.
+    """Verify every row of a file and write the file back with nine answer columns added.
 
     ``input``: CSV, TSV, XLSX, XLSM, XLS, XLSB, ODS, JSON, NDJSON or Parquet; text formats also as .gz or .zst. ``-`` is
     standard input; ``input_format`` names its format if the content leaves that open. ``output``: its extension chooses
@@ -233,7 +233,7 @@ def enrich(
     are.
 
     ``select``: the user's columns that the output keeps, by default all (headers, or ``#3``). ``prefix``: before the
-    nine column names. ``summary`` adds a sheet of figures to a new workbook. ``headers="ko"``: Korean headers for the
+    names of the nine. ``summary`` adds a sheet of figures to a new workbook. ``headers="ko"``: Korean headers for the
     added columns of a CSV file or workbook, and Korean words in them; an earlier output keeps its language.
     ``dry_run`` plans only and writes nothing.
 

@@ -221,7 +221,7 @@ def record_of_files(report: FilesReport) -> dict[str, object]:
 
 
 def agree_together(purchase: Purchase | None, parts: Sequence[Report]) -> Purchase | None:
-    """Merge the agreement of local engine and service of all tables into the purchase."""
+    """Add to the purchase how far local engine and service agree on the rows of all tables."""
     agreed = [part.purchase.agreement for part in parts if part.purchase is not None and part.purchase.agreement]
     if purchase is None or not agreed:
         return purchase

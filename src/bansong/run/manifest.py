@@ -36,7 +36,7 @@ FILE_UNWRITABLE: Final = Problem("manifest.file_unwritable", "{path}: cannot be 
 
 
 def default_manifest(run_id: str) -> Path:
-    """Return the path of a run's manifest in the state directory; its folder is made."""
+    """Return the path of a run's manifest in the state directory; create the folder."""
     path = manifest_of(run_id)
     try:
         make_folders(path.parent)
@@ -115,7 +115,7 @@ def manifest_of(run_id: str) -> Path:
 
 
 def find_run(run: str | Path, file: Path | None) -> Enrichment:
-    """Find a run by id or manifest; of several tables, ``file`` names the one that was written there."""
+    """Find a run's table by id or manifest of the run; of several tables, the one that was written to ``file``."""
     manifest, part = as_path(run), None
     if not _may_be_manifest(manifest):
         if not _RUN_ID.fullmatch(str(run)):
@@ -164,7 +164,8 @@ def _enrichment_of(found: Mapping[str, Any]) -> Enrichment:
 
 
 def last_runs(source: str, *, before: str | None = None) -> Iterator[Enrichment]:
-    """Yield runs over an input whose output no later run replaced, the newest first; ``before``: a run's id."""
+    """Yield the runs over an input, newest first, whose output is still there and not that of a later run."""
+    # ``before``: id of a run; only older runs are yielded
     replaced, manifests = set[str](), _manifests()
     ids = [manifest.stem for manifest in manifests]
     if before in ids:
@@ -188,7 +189,7 @@ def output_of(by: Enrichment) -> Path:
 
 
 def find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, tuple[str, ...]]:
-    """Find the last run that wrote a table, in the manifests; otherwise return a note on what is unknown."""
+    """Find in the manifests the last run that wrote a table; without one, return a note on what is unknown."""
     for found in (one for manifest in _manifests() for one in _read_manifest(manifest)):
         if not same_file(Path(found.output), path) or (found.sheet and not name.endswith(f"[{found.sheet}]")):
             continue
@@ -285,7 +286,7 @@ class OpenMailing:
 
     @property
     def is_bought(self) -> bool:
-        """Whether an engine without local answers wrote the file."""
+        """Whether all answers in the file come from the service."""
         kind = ENGINE_KINDS.get(self.engine or "")
         return kind is not None and not kind.answers_locally
 
@@ -305,7 +306,8 @@ class OpenMailing:
 def open_mailing(
     run: str | Path | None, file: str | Path | None, read: ReadOptions = AS_FOUND, *, besides: Sequence[str] = ()
 ) -> Iterator[OpenMailing]:
-    """Open an enriched file by ``run`` (id or path of a manifest) or ``file``; ``besides``: more columns of letters."""
+    """Open an enriched file, given as ``file`` or by its ``run`` (id or path of a manifest)."""
+    # ``besides``: further columns for the frame of letters
     given = as_path(file) if file is not None else None
     by = find_run(run, given) if run is not None else None
     path = output_of(by) if given is None and by is not None else given
@@ -378,7 +380,7 @@ def _letters(
 
 
 def _record_columns(table: Table, ours: frozenset[int], by: Enrichment | None) -> tuple[Table, dict[str, Choice]]:
-    """Find the columns of the record by the headers that the run chose, where these are unique."""
+    """Find the columns of number, name and address by the headers that the run chose, where these are unique."""
     headers = unfold(table).headers
     users = [header for place, header in enumerate(headers) if place not in ours]
     known = {role: by.headers[role] for role in RECORD_COLUMNS if by and role in by.headers}

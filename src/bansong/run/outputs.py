@@ -81,7 +81,7 @@ class Outputs:
 
     @classmethod
     def of(cls, write: WriteOptions, output: str | Path | None, inputs: Sequence[str | Path]) -> Outputs:
-        """Return the outputs of a list of inputs; ``output``: a folder, or a file if the list has one file."""
+        """Return the outputs of a list of inputs; ``output`` is a folder, or a file if the only input is a file."""
         if output is None:
             return cls(write)
         place = as_path(output)
@@ -94,7 +94,7 @@ class Outputs:
         raise UsageError(OUTPUT_NOT_FOLDER, output=place)
 
     def target_of(self, file: InputFile, table: Table, resources: ExitStack, *, several: bool) -> Target:
-        """Choose the output of a table; ``several``: it is one of several sheets; raises if it cannot be written."""
+        """Choose the output of a table, which may be one of ``several`` sheets; raise if it cannot be written."""
         write = self.write
         options: dict[str, Any] = {"encoding": write.output_encoding, "backup": write.backup, "summary": write.summary}
         if self.alone and self._is_streamed(file):
@@ -111,7 +111,7 @@ class Outputs:
         return target
 
     def sides_of(self, target: Target, gazetteer: Gazetteer | None) -> SideFiles:
-        """Return the files beside an output; a list of inputs has one list of letters for all."""
+        """Return the files beside an output, for one of several inputs without letters: all inputs share one list."""
         one_list_of_all = self.write if self.alone else replace(self.write, letters=None, letter_cost=None)
         return SideFiles.of(one_list_of_all, target, gazetteer)
 
@@ -170,7 +170,7 @@ class Unpublished:
     in_place: bool
 
     def find_foreign(self) -> Future[list[Path]]:
-        """Search, in a thread, for replaced files that people edited; in place, the output has a backup anyway."""
+        """Find, in a thread, files to be replaced that people have edited; in place, the output has a backup anyway."""
         files = {path: finished for path, finished in self.sides.at.items() if path != self.sides.page}
         if not (self.target.private or self.in_place):
             files[self.target.path] = self.temporary

@@ -104,7 +104,7 @@ def render_into(
 def render(
     figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None, changes: RunChanges | None = None
 ) -> str:
-    """Render a page; ``facts``: the run's manifest, ``letter_cost``: won a letter."""
+    """Render the page of a run; ``facts`` is its manifest, ``letter_cost`` the price of a letter in won."""
     style = Markup(files("bansong.run").joinpath("page.css").read_text(encoding="utf-8"))
     name = Path(str(facts.get("input") or facts.get("output") or "")).name
     title = gettext("Verification of {name}", name=name)
@@ -401,7 +401,7 @@ def report_page(
 
 
 def read_figures(run: Path | None, file: Path) -> PageFigures:
-    """Read the figures of an enriched file; ``run``: its manifest, if known."""
+    """Read the figures of an enriched file; ``run`` is the path of its manifest, if known."""
     with open_mailing(run, file, besides=BESIDES) as mailing:
         return collect_figures(mailing.letters)
 

@@ -62,7 +62,7 @@ def mask_digits(text: pl.Expr) -> pl.Expr:
 
 
 def mask_address(address: pl.Expr) -> pl.Expr:
-    """Keep three words from the region on, with masked digits; a name may stand before the region."""
+    """Mask an address: keep three words from the region on, with masked digits, and drop a name before it."""
     words = address.str.strip_chars().str.replace_all(r"\s+", " ").str.split(" ")
     begins = words.list.eval(names_region(pl.element()) | pl.element().str.contains(_UNSPACED_REGION))
     short = words.list.slice(begins.list.arg_max(), pl.when(begins.list.any()).then(3).otherwise(0))
@@ -116,7 +116,7 @@ class PageFigures:
 
 
 def collect_figures(answers: pl.LazyFrame, *, unmask: bool = False, first_row: int = 1) -> PageFigures:
-    """Count and list answered rows in one streaming pass; ``first_row``: number shown for the first row."""
+    """Count and list answered rows in one streaming pass; the first row is shown with the number ``first_row``."""
     # by batches, since one query with several counts would keep all rows in memory
     found = _tally(_readable(answers.clear()).collect())
     for batch in _readable(answers).collect_batches(chunk_size=_BATCH, engine="streaming"):

@@ -167,7 +167,7 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class LetterHistory:
-    """Known earlier letters: ``letters`` of ``mailings``, from the label store in ``folder``."""
+    """How many earlier letters of how many mailings are known from the label store in ``folder``."""
 
     letters: int
     mailings: int
@@ -312,7 +312,7 @@ class Report(Shown):
     def regions(self) -> pl.DataFrame:
         """Return rows and letters expected back by province, from the output: ``region``, ``rows``, ``expected``.
 
-        ``region``: level of the scorecard's feature (String, null without a province), ``rows``: UInt32, ``expected``:
+        ``region``: the province as the scorecard names it (String, null if unknown), ``rows``: UInt32, ``expected``:
         sum of the probabilities (Float64). Raises as :meth:`chart_regions`.
         """
         if self.read_figures is None:
@@ -384,12 +384,12 @@ class Report(Shown):
 
 
 def match_counts(tallied: Mapping[str, int]) -> dict[str, int]:
-    """Return rows by match level from the aggregations of a run."""
+    """Return the number of rows by match level from the tally of a run."""
     return {name.partition(":")[2]: int(count) for name, count in tallied.items() if name.startswith("match:")}
 
 
 def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
-    """Return the sections of the sheet of figures, from the tally of a run."""
+    """Return the sections of the summary sheet from the tally of a run."""
     counts = tallied.row(0, named=True)
     account, plan = row_counts_of(counts), plan_of(counts)
     lang = current_language()

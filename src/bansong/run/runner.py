@@ -73,7 +73,7 @@ _BATCH_ROWS: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class AnswersForLetters:
-    """The answers of all tables, kept in private files of ``folder`` as far as letters need them."""
+    """The answers of all tables. The columns that letters need are kept in private files of ``folder``."""
 
     folder: Path
     wanted: side_files.SideFiles
@@ -140,7 +140,7 @@ class Run:
         write: WriteOptions,
         **options: Any,
     ) -> Run:
-        """Return a run over one input, or over a list of them; ``options``: the other fields."""
+        """Return a run over one input or a list of them; ``options`` are the other fields of the class."""
         if isinstance(inputs, str | Path):
             path = as_path(inputs)
             files, label, outputs = [InputFile(path, path.parent)], str(path), Outputs(write, file=output, alone=True)
@@ -161,7 +161,7 @@ class Run:
             return self._report(parts, survey, step, purchase)
 
     def carry_out(self) -> Report | FilesReport:
-        """Answer all rows, publish each output once its rows balance; a ``StoppedError`` lists what was published."""
+        """Answer all rows; publish each output if none is lost. A ``StoppedError`` lists the published outputs."""
         given = self.outputs.write.manifest
         with self._prepare(planned=False) as (survey, step, resources):
             record = as_path(given) if given is not None else default_manifest(self.start.run_id)

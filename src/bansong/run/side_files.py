@@ -105,7 +105,7 @@ def check_letter_cost(cost: float | None) -> None:
 
 
 def mark_letters(answers: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`LETTER`: of equal rows (``FIRST``) to send, one gets the letter, preferably one with a name."""
+    """Add the column :data:`LETTER`, true for one of equal rows (``FIRST``) to send, preferably one with a name."""
     same = pl.coalesce(FIRST, pl.col(ROW_ID).cast(pl.UInt32)).alias("same")
     sent = (pl.col("action") == "send").fill_null(False)
     nameless = _recipient(answers.collect_schema().names()).is_null().alias("nameless")
@@ -122,7 +122,7 @@ def _recipient(names: Collection[str]) -> pl.Expr:
 
 
 def count_letters(answers: pl.LazyFrame, cost: float | None, *, listed: bool) -> LetterCounts:
-    """Count the letters of marked rows; if ``listed``, also their empty cells."""
+    """Count the letters of rows with :data:`LETTER`; if they are ``listed`` in a file, also its empty cells."""
     action = pl.col("action")
     counts = {
         "rows": pl.len(),
@@ -308,7 +308,7 @@ class WrittenSides:
 
 @dataclass(frozen=True, slots=True)
 class SideFiles:
-    """Requested files beside an output; ``at``: the temporary file of each, once reserved."""
+    """Requested files beside an output."""
 
     parts: Mapping[str, Path] = field(default_factory=dict)
     letters: Path | None = None
@@ -318,11 +318,11 @@ class SideFiles:
     unmask: bool = False
     review: Path | None = None
     gazetteer: Gazetteer | None = None
-    at: Mapping[Path, Path] = field(default_factory=dict)
+    at: Mapping[Path, Path] = field(default_factory=dict)  # the temporary file of each, once reserved
 
     @classmethod
     def of(cls, write: WriteOptions, target: Target, gazetteer: Gazetteer | None) -> SideFiles:
-        """Choose the paths of the requested files; ``gazetteer``: the one that corrects addresses."""
+        """Choose the paths of the requested files; a review needs the ``gazetteer`` that corrects addresses."""
         if write.split not in (None, "action", KOREAN_SPLIT):
             raise UsageError(SPLIT_COLUMN_INVALID, by=write.split)
         page = as_path(write.report) if write.report is not None else None
@@ -338,7 +338,7 @@ class SideFiles:
 
     @classmethod
     def of_letters(cls, write: WriteOptions) -> SideFiles:
-        """Choose the list and the cost of letters only; raise :class:`UsageError` for an unusable one."""
+        """Choose only the file and price of letters; raise :class:`UsageError` if one of them is unusable."""
         check_letter_cost(write.letter_cost)
         letters = as_path(write.letters) if write.letters is not None else None
         if letters is not None and letters.suffix.lower() in output_format(letters).can.spliced_only:
@@ -380,7 +380,7 @@ class SideFiles:
         return replace(written, parts=parts, page=self.page, review=self.review, unsure=unsure, emptied=emptied)
 
     def write_letters(self, answers: pl.LazyFrame) -> WrittenSides:
-        """Count the letters of marked rows and write the list; keep the earlier list if it would become empty."""
+        """Count the letters and write their list, but keep an earlier list that would become empty."""
         listed = self.letters
         counts = count_letters(answers, self.letter_cost, listed=listed is not None)
         if listed is None or self._write_list(answers, listed, counts.letters):

@@ -1,4 +1,4 @@
-"""Ask the tax authority for statuses alone: of given numbers, or of the numbers in files."""
+"""Fetch statuses from the tax authority without verifying: of given numbers, or of the numbers in files."""
 
 from __future__ import annotations
 

@@ -73,11 +73,11 @@ NO_ADDRESS: Final = gettext_noop(
 
 @dataclass(frozen=True, slots=True)
 class RowReader:
-    """Reads records from any table with these headers; picklable; ``ours``: columns of an earlier enrichment."""
+    """Reads records from any table with these headers. It can be pickled."""
 
     headers: tuple[str, ...]
     chosen: Mapping[str, Choice]
-    ours: frozenset[int]
+    ours: frozenset[int]  # positions of the columns of an earlier run
 
     def read(self, table: Table) -> pl.LazyFrame:
         return records(unfold(table), self.chosen, self.ours)
@@ -255,14 +255,14 @@ class SurveyedTable:
 
 @dataclass(frozen=True, slots=True)
 class SurveyedInput:
-    """A readable input with a writable output; ``state``: size and modification time, if recorded."""
+    """A readable input with a writable output."""
 
     file: InputFile
     target: Target
     sides: SideFiles
     tables: tuple[SurveyedTable, ...]
     data: InputData
-    state: tuple[int, int] | None
+    state: tuple[int, int] | None  # size and modification time, if recorded
 
     @property
     def rows(self) -> int:
@@ -277,11 +277,11 @@ class SurveyedInput:
 
 @dataclass(frozen=True, slots=True)
 class InputSurvey:
-    """The inputs to enrich; ``failed``: errors of the others by path; ``strays``: notes on files without a table."""
+    """The inputs to enrich, and those that cannot be enriched."""
 
     inputs: tuple[SurveyedInput, ...]
-    failed: dict[str, str]
-    strays: tuple[str, ...]
+    failed: dict[str, str]  # errors by path
+    strays: tuple[str, ...]  # notes on files without a table
 
     @property
     def tables(self) -> list[SurveyedTable]:
@@ -401,7 +401,7 @@ class Surveyor:
 
 
 def open_input(path: Path, data: Path, read: ReadOptions, sheet: str | None) -> AbstractContextManager[Table]:
-    """Open a table of an input; ``data``: its local copy."""
+    """Open a table of an input, whose local copy is ``data``."""
     named = name_input(read.input_format) if path == STREAM else path
     return open_table(named, replace(read, sheet=sheet), data=data)
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """A run's id and beginning: as a time, and in seconds of the monotonic clock."""
+    """A run's id and start, as a datetime and in seconds of the monotonic clock."""
 
     run_id: str
     at: datetime
@@ -58,16 +58,16 @@ class RunStart:
 
 @dataclass(frozen=True, slots=True)
 class EngineStep:
-    """An engine with the prepared records that it answers; ``asked``: the tax authority's part."""
+    """An engine with the prepared records that it answers."""
 
     engine: Engine
     records: Records
     context: RunContext
-    asked: RunStatuses | None = None
+    asked: RunStatuses | None = None  # statuses that the run fetched from the tax authority
 
     @property
     def halt(self) -> str | None:
-        """Why the tax authority was not asked for all numbers; ``None`` if it was, or was not to be asked."""
+        """Why the status fetch did not ask for all numbers; ``None`` if it did, or if there was no fetch."""
         return self.asked.fetch.halt if self.asked is not None else None
 
     def with_statuses(self, options: StatusOptions, *, planned: bool = False) -> EngineStep:
@@ -91,7 +91,8 @@ class EngineStep:
         return self.engine.quote(self._find_features()[0], self.context)
 
     def answer(self, count: int | None = None) -> AnsweredRecords:
-        """Collect the features of the records and buy the lookups; ``count``: of the records."""
+        """Answer the records: compute their cross-row features, and buy the lookups if the engine buys."""
+        # ``count``: number of records, if it was not known before
         records, features = self._find_features()
         records = records if count is None else replace(records, count=count)
         return AnsweredRecords(self.engine.answer(records, self.context), features, records.count)
@@ -106,7 +107,7 @@ _FEW_CELLS: Final = 300_000  # 10,000 rows of 30 columns
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRecords:
-    """The answers to ``count`` records; ``features``: their cross-row features, of the local engine."""
+    """The answers to ``count`` records, and their cross-row features, which the local engine uses."""
 
     answers: Answers
     features: pl.DataFrame | None
@@ -117,7 +118,7 @@ class AnsweredRecords:
         return replace(self, features=features, count=count)
 
     def of(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Add the answers: lazily, or to a small table at once."""
+        """Add the answers to rows: lazily, but to a small table at once."""
         answered = self.answers.of(with_found_features(rows, self.features))
         # The streaming engine cuts rows into a batch a core, and each batch has the fixed cost of all readings of an
         # address: two batches of 150 rows take twice the time of one of 300.
@@ -195,7 +196,7 @@ class TableRun:
     def publish(
         self, target: Target, record: Path | None, answer: Callable[[int], AnsweredRecords]
     ) -> Iterator[Report]:
-        """Answer the rows, write them, check the balance; published when the block ends without an error."""
+        """Answer and write the rows; check that none is lost. Publish when the block ends without an error."""
         # ``record``: the manifest, which no backup may replace; ``answer``: called once the output can be written
         table, data = self.prepared.table, self.data or InputData(self.path)
         with publish_output(target, self.sides, data, in_place=target.path == self.path) as files:

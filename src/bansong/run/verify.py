@@ -169,13 +169,13 @@ Frame = TypeVar("Frame")  # polars, pandas or pyarrow; the result has the type o
 
 
 def verify_frame(frame: Frame, *, engine: AnyEngine = "local", **options: Unpack[FrameKeywords]) -> Frame:
-    """Verify a frame: return one of the same type with the nine columns added, and the rows in the same order.
+    """Verify the rows of a frame: return it in the same type and order, with nine answer columns added.
 
     ``frame``: polars (also lazy, which is verified at once), pandas or pyarrow; a pyarrow Table is returned for any
     other object that gives Arrow data (``__arrow_c_stream__``: a reader of batches, a relation of duckdb). The user's
     own columns are returned as they were: a pandas index, dtypes, attrs, metadata. Headers of several levels are joined
-    to find the columns, and the nine stand on the first level. ``reasons`` holds lists of strings. Arguments as for
-    :func:`enrich`; warnings are Python warnings.
+    to find the columns, and the nine columns stand on the first level. ``reasons`` holds lists of strings. Arguments as
+    for :func:`enrich`; warnings are Python warnings.
     Raises :class:`bansong.errors.BansongError`.
     """
     check_keywords(verify_frame, options, FrameKeywords)

@@ -112,7 +112,7 @@ def choose_columns(
     *,
     address_list: bool = False,
 ) -> Chosen:
-    """Choose a column for each role; raise if the first role (in an ``address_list``: the address) gets none."""
+    """Choose a column for each role; raise if the first role gets none, or in an ``address_list`` the address."""
     # ``given``: headers by role, as the user chose them; ``ours``: positions of columns from an earlier enrichment,
     # which are never chosen. The number's column must have ten digits; with right check digits, its header does not
     # matter. Without headers, content decides. If rows have several businesses, all roles are of the same one.
@@ -170,7 +170,7 @@ def _given_columns(table: Table, roles: Sequence[str], given: Mapping[str, str |
 
 
 def _sample(table: Table, places: Collection[int]) -> pl.DataFrame:
-    """Return the first rows as texts; columns not in ``places`` or of other dtypes are null."""
+    """Return the first rows as texts. Columns not in ``places``, or neither of text nor numbers, are null."""
     schema = table.frame.collect_schema()
     read = [
         id_ for at, id_ in enumerate(table.ids) if at in places and (schema[id_].is_numeric() or schema[id_] in TEXTS)
@@ -295,7 +295,7 @@ class _NumberColumns:
         return choices[party.number], (note,)
 
     def settle_without(self, chosen: dict[str, Choice]) -> tuple[Alert, ...]:
-        """Settle a table without numbers: alert about columns that only their header makes numbers."""
+        """Choose a blank number column, or none for an address list; alert about number columns without numbers."""
         # a first row with an address is refused, since it would be lost as the header
         address = chosen.get("address")
         if address is None or not self._leave_address_list(address):
@@ -318,7 +318,7 @@ class _NumberColumns:
         return not self.fitting or bool(self._sample.select(pl.any_horizontal(filled).any()).item())
 
     def _blank_column(self) -> Choice:
-        """Return a blank column with a header for numbers; raise without one, or if there are addresses."""
+        """Return a blank column headed as business numbers; raise if there is none, or if the table has addresses."""
         blank = [choice for choice in self.fitting if self._numbers_of(choice).ten is None]
         addresses = self._sample.select(is_sure_address(pl.all()).any().fill_null(False))
         if blank and not any(addresses.row(0) if addresses.width else ()):
@@ -479,7 +479,7 @@ def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
 
 
 def named_column(table: Table, name: str, option: str) -> int:
-    """Return the position of the column named by a header or ``#3``; raise :class:`UsageError` if not exactly one."""
+    """Return the position of a column, given as header or ``#3``; raise :class:`UsageError` unless exactly one fits."""
     places = sorted(_places_named(table, name))
     if len(places) == 1:
         return places[0]
@@ -530,7 +530,8 @@ def _one_place(table: Table, role: str, name: str) -> int:
 
 
 def _places_named(table: Table, name: str) -> set[int]:
-    """Return the positions of a header or ``#n``; else of headers that end with the name (after a group's label)."""
+    """Return the positions of columns by header or ``#n``, else of those whose header ends with the name."""
+    # such headers begin with the label of a group of columns
     name = name.strip()
     if _POSITION.fullmatch(name) and int(name[1:]) <= len(table.headers):
         return {int(name[1:]) - 1}

@@ -1,4 +1,4 @@
-"""Detect the format of a file and open it; all formats; standard streams."""
+"""All formats: detect the format of a file, open it, write it; standard input and output."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def refuse_in_place(path: Path, format: Format) -> None:
 
 
 def default_output(path: Path, format: Format, mark: str = ".enriched") -> Path:
-    """Return ``INPUT.enriched.EXT`` beside the input, with the extension of its real format and packing."""
+    """Return ``INPUT.enriched.EXT`` beside the input, with the extension of its real format and compression."""
     plain = unpacked_name(path)
     written = format if format.can.written else FORMATS["xlsx"]
     own = written is format and plain.suffix.lower() in format.extensions
@@ -240,7 +240,8 @@ def _is_parquet(look: Look) -> Evidence | None:
 
 
 def _is_called_csv(look: Look) -> bool:
-    """Whether a Parquet mark at the start is text: the first header of a CSV file may be PARENT."""
+    """Whether the file name has an extension of CSV."""
+    # a text may begin like Parquet: the header PARENT begins with PARE, the mark of encrypted Parquet
     return look.suffix in FORMATS["csv"].extensions
 
 
@@ -285,7 +286,7 @@ def _is_ndjson(look: Look) -> Evidence | None:
 
 
 def _may_be_csv(look: Look) -> Evidence | None:
-    """Accept any text whose name or first line allows it, also under the name of a workbook."""
+    """Accept a text as CSV if its name or first line allows it. The name may be that of a workbook."""
     if not _is_text(look) or (_has_zeros(look) and not _is_surely_called_csv(look)):
         return None
     named = look.suffix in EXTENSIONS or look.wanted.delimiter is not None or _is_utf16(look)
@@ -309,7 +310,7 @@ def _has_zeros(look: Look) -> bool:
 
 
 def _begins_as_csv(look: Look) -> bool:
-    """Whether a file named as JSON cannot be JSON, not even with comments or Python's quotes."""
+    """Whether a file begins with a CSV line that cannot be JSON, not even with comments or Python's quotes."""
     start = _start(look)
     return (
         not _is_utf16(look)
@@ -319,7 +320,7 @@ def _begins_as_csv(look: Look) -> bool:
 
 
 def _is_utf16(look: Look) -> bool:
-    """Whether bytes look like UTF-16; without a byte order mark, the zero bytes of ASCII are all on one side."""
+    """Whether bytes look like UTF-16: a byte order mark, or zero bytes (of ASCII) at even or at odd places only."""
     head = look.head
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return True
@@ -431,7 +432,8 @@ def open_table(
     options: Mapping[str, str] = OPTIONS,
     data: Path | None = None,
 ) -> Iterator[Table]:
-    """Open a table lazily; messages may name ``options``; ``data``: where it is, if not at ``path``."""
+    """Open a file as a lazy table."""
+    # ``options``: the options that messages may advise; ``data``: the local copy of a file that is not at ``path``
     with ExitStack() as resources:
         try:
             with use_audience(OptionNames(current_audience(), options, frozenset(OPTIONS))):
@@ -465,7 +467,7 @@ def reading(table: Table) -> Iterator[None]:
 def write_table(
     result: Enriched, target: Path, format: Format, encoding: str | None = None, *, anew: bool = False
 ) -> tuple[pl.DataFrame, Callable[[], int]]:
-    """Write an enriched table; return the tally of the same pass, and a counter of the finished file's rows."""
+    """Write an enriched table; return its tally, made in the same pass, and a function that counts the file's rows."""
     # anew: never into a copy of the input, which has rows that the table leaves out
     if encoding is not None and not format.takes("encoding"):
         raise UsageError(OUTPUT_ENCODING_NEEDLESS, target=target)

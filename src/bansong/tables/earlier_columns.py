@@ -87,18 +87,18 @@ class EarlierColumns:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A column with one of our headers; ``rank``: 0 for ``grade``, 1 for ``grade_bv``, 2 for ``grade_bv2``."""
+    """A column with one of our headers."""
 
     place: int
     name: str
-    rank: int
+    rank: int  # 0 for ``grade``, 1 for ``grade_bv``, 2 for ``grade_bv2``
     header: str
     lang: Lang
     level: int = _OPEN
 
 
 def find_earlier_columns(table: Table, prefix: str) -> EarlierColumns:
-    """Find the columns of earlier runs; ``prefix``: of their headers. Empty if the table is no output."""
+    """Find the columns of earlier runs, whose headers begin with ``prefix``; none if the table is no output."""
     candidates = _candidates(table.headers, prefix)
     if len({one.name for one in candidates}.intersection(ADDED_COLUMNS)) < _SOME:
         return EarlierColumns()
@@ -208,7 +208,7 @@ def _level(one: _Candidate, share: float | None, has_own_words: bool) -> int:
 
 
 def _disagree(sample: pl.DataFrame, grade: _Candidate, probability: _Candidate) -> bool:
-    """Whether grades contradict the probabilities, since they do not rise with them."""
+    """Whether the grades contradict the probabilities: they do not rise with them."""
     risk = _cell(probability).str.strip_chars(" %").cast(pl.Float64, strict=False)
     rated = sample.select(grade=_cell(grade), risk=risk).drop_nulls().filter(pl.col("grade").is_in(GRADES))
     if rated.is_empty():
@@ -242,7 +242,7 @@ def _find_unpaired(sample: pl.DataFrame, judged: Sequence[_Candidate]) -> list[_
 
 
 def _other_notes(sample: pl.DataFrame, judged: Sequence[_Candidate]) -> list[_Candidate]:
-    """Find columns of the user's notes: ours have notes mostly in rows without an answer."""
+    """Find the user's own columns of notes. They have notes mostly in answered rows, ours in unanswered ones."""
     answered = [_cell(one).is_in(_ANSWERED) for one in _candidates_of(judged, "row_status", _PROVED)[:1]]
     notes = _candidates_of(judged, "row_note", _OPEN) if answered else []
     shares = {one: sample.filter(_is_filled(one)).select(answered[0].mean()).item() for one in notes}

@@ -1,4 +1,4 @@
-"""Frames of pandas, polars and pyarrow, in and out."""
+"""Convert frames of pandas, polars and pyarrow to tables and back."""
 # polars makes only the added columns. The user's are never converted, so that dtypes, index and metadata stay.
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _attach_to_arrow(given: Any, added: pl.DataFrame, names: Sequence[str], sour
 
 
 def _header_texts(columns: Any) -> tuple[str, ...]:
-    """Return the headers of a pandas frame; levels are joined without blank cells (``Unnamed: 1_level_0``)."""
+    """Return the headers of a pandas frame. Levels are joined, except blank ones (``Unnamed: 1_level_0``)."""
     if columns.nlevels == 1:
         return tuple(map(str, columns))
     levels = ([part for part in map(str, header) if part and not part.startswith("Unnamed: ")] for header in columns)
@@ -197,7 +197,7 @@ def _text(value: Any) -> str | None:
 def write_frame(
     frame: pl.DataFrame | pl.LazyFrame, target: Path, format: Format, theirs: Iterable[str]
 ) -> tuple[pl.DataFrame, Callable[[], int]]:
-    """Write a frame of our own; in the user's texts (``theirs``) no cell may begin a formula."""
+    """Write a frame that bansong made. No cell of the columns ``theirs`` (texts of the user) may begin a formula."""
     if format.can.formulas:
         frame = frame.with_columns(map(escape_formula, theirs))
     table = read(frame)

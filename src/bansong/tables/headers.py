@@ -69,7 +69,7 @@ ROLES: Final = ("name", "address", "zipcode")
 
 
 def address_parts(headers: Sequence[str]) -> list[int]:
-    """Return the positions of columns with the parts of an address, as 시도, 시군구, 도로명; else nothing."""
+    """Return the positions of columns with the parts of an address (시도, 시군구, 도로명), else an empty list."""
     plain = [_plain(header) for header in headers]
     found = {
         order: place
@@ -131,7 +131,7 @@ def side_of(header: str) -> Side | None:
 
 
 def without_side(header: str) -> str:
-    """Return the plain words of a header without those for its party."""
+    """Return a header without punctuation and without its word for supplier or buyer."""
     plain = _plain(header)
     side = side_of(header)
     return _SIDES[side].sub("", plain) if side else plain
@@ -177,7 +177,7 @@ def _plain(header: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """One of several businesses in each row: the positions of its columns, and of its number."""
+    """One of several businesses in each row: the positions of its columns and of its business number."""
 
     number: int
     side: Side | None
@@ -185,7 +185,7 @@ class Party:
 
 
 def parties(headers: Sequence[str], numbers: Collection[int]) -> tuple[Party, ...]:
-    """Group columns by the columns of ``numbers``; empty unless there are at least two parties."""
+    """Group columns into parties, one for each column of business ``numbers``; empty for fewer than two parties."""
     # A column belongs to the number of the side that its header names; else to the number before it, or after it if
     # equal headers precede each number.
     places = sorted(numbers)
@@ -293,7 +293,7 @@ def headless(rows: Sequence[Row], *, name: str = "") -> Heading | None:
 
 
 def headless_note(headers: Sequence[str]) -> str:
-    """Say how the columns of a table without a header are called."""
+    """Return a note on how to name the columns of a table without a header."""
     called = gettext("its column is called #1")
     if len(headers) > 1:
         called = gettext("its columns are called {first} to {last}", first=headers[0], last=headers[-1])
@@ -303,7 +303,7 @@ def headless_note(headers: Sequence[str]) -> str:
 def find_heading(
     rows: Sequence[Row], merges: Collection[Merge] = (), *, name: str = "", blank_rows: int = 0
 ) -> Heading:
-    """Find the header among the first rows of a table; ``blank_rows``: number of skipped rows above them."""
+    """Find the header among the first rows of a table, above which ``blank_rows`` rows were skipped."""
     # It is the row above the first business number with the most words for roles (those for the number count most; on a
     # tie, the fuller row), else the first row with at least half as many cells as the fullest.
     rows = rows[:LOOK]

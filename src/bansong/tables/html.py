@@ -62,12 +62,12 @@ _LAST_TAG: Final = "bansong-end"  # fed after the page; an unclosed tag or comme
 
 @dataclass(slots=True)
 class PageTable:
-    """A table of a page: ``top``: first rows, ``merges``: merged cells among them, ``batches``: all rows."""
+    """A table of a page."""
 
     outer: PageTable | None = None  # the table with this table in a cell
-    top: list[Row] = field(default_factory=list)
-    merges: list[Merge] = field(default_factory=list)
-    batches: list[pl.DataFrame] = field(default_factory=list)
+    top: list[Row] = field(default_factory=list)  # the first rows
+    merges: list[Merge] = field(default_factory=list)  # merged cells among the first rows
+    batches: list[pl.DataFrame] = field(default_factory=list)  # all rows
     width: int = 0
     height: int = 0
     rows: list[list[str | None]] = field(default_factory=list)
@@ -110,7 +110,7 @@ class PageTable:
 
 
 class Page:
-    """Collects the tables of a page, also nested ones, as a target of lxml's parser, without a tree."""
+    """A parser target for lxml: collects the tables of a page, also nested ones, without building a tree."""
 
     def __init__(self, path: Path) -> None:
         self.grids: list[PageTable] = []

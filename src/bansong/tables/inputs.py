@@ -74,7 +74,7 @@ class InputFile:
 def collect_inputs(
     given: Sequence[str | Path], output_folder: Path | None, read_besides: Sequence[Path]
 ) -> tuple[list[InputFile], tuple[str, ...]]:
-    """Find the input files, each once; also return notes on files there that are no inputs."""
+    """Return the input files, each once, and notes on other files in the given folders."""
     if not given:
         raise UsageError(INPUT_NOT_GIVEN)
     if any(Path(one) == STREAM for one in given):
@@ -91,7 +91,7 @@ def collect_inputs(
 
 
 def label_inputs(given: Sequence[str | Path]) -> str:
-    """Name a list of inputs in the ledger; a long name is cut and gets a hash."""
+    """Return the name of a list of inputs for the ledger; a long name is cut and gets a hash."""
     label = " ".join(map(describe_given, given))
     if len(label) <= _LABEL_LENGTH:
         return label
@@ -135,7 +135,7 @@ def _in_order(place: Path, found: Iterable[InputFile]) -> list[InputFile]:
 
 
 def _each_once(given: Sequence[InputFile]) -> tuple[list[InputFile], dict[Path, Path]]:
-    """Return each file once, also if links lead to it; and the omitted paths with the kept ones."""
+    """Return each file once, even if links lead to it, and a mapping of the omitted paths to the kept ones."""
     kept: dict[str, InputFile] = {}
     again: dict[Path, Path] = {}
     refuse_alike(one.path for one in given)
@@ -152,7 +152,7 @@ def _each_once(given: Sequence[InputFile]) -> tuple[list[InputFile], dict[Path, 
 
 
 def refuse_alike(paths: Iterable[Path]) -> None:
-    """Raise :class:`UsageError` for URLs that differ only in hidden parts, since their outputs would collide."""
+    """Raise :class:`UsageError` for URLs that differ only in parts that are never shown, as outputs would collide."""
     shown: dict[str, str] = {}
     for path in paths:
         if isinstance(path, RemotePath) and shown.setdefault(str(path), path.identity) != path.identity:

@@ -88,7 +88,7 @@ def choose_nested(
 
 
 def unfold(table: Table) -> Table:
-    """Add the values in objects to a table as columns."""
+    """Return a table with the values in its JSON objects added as columns."""
     return _unfold_leaves(table, _leaves(table, _json_texts(table)))
 
 
@@ -102,7 +102,7 @@ def _unfold_leaves(table: Table, leaves: Sequence[_Leaf]) -> Table:
 
 
 def held_choice(table: Table, choice: Choice) -> Choice:
-    """Return a choice with the columns that contain its nested values."""
+    """Return the choice of the columns that contain a choice's nested values."""
     return choice.move(lambda part: _holder_of(table.headers, part))
 
 

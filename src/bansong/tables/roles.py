@@ -211,10 +211,10 @@ class Candidate:
 
 
 class _Criterion(NamedTuple):
-    """A reason to prefer a column: the lowest ``key``; ``why`` explains it for the better and the other column."""
+    """A reason to prefer one column to another."""
 
-    key: Callable[[Candidate], Any]
-    why: Callable[[Candidate, Candidate], str]
+    key: Callable[[Candidate], Any]  # the column with the lowest key is preferred
+    why: Callable[[Candidate, Candidate], str]  # explains this, for the preferred column and the other
     is_loud: bool = False  # whether an alert names the columns that lose by this criterion
 
 
@@ -289,7 +289,7 @@ class ColumnCandidates:
         return (gettext("{called} is not part of the address; {advice} joins it", called=called, advice=advice),)
 
     def fullest(self, places: Sequence[int], holds: Callable[[pl.Expr], pl.Expr]) -> tuple[int, float]:
-        """Return the position of the column with the largest share of fitting cells, and the share."""
+        """Return the column (position) with the largest share of cells for which ``holds`` is true, and the share."""
         ids = self.table.ids
         cells = pl.col([ids[place] for place in places])
         shares = self._sample.select(holds(cells).mean().fill_null(0.0)).row(0) if places else ()
@@ -470,7 +470,7 @@ class ColumnCandidates:
         return Candidate(choice, purpose_of(choice.header), notation_of(choice.header), *shares.row(0))
 
     def _share(self, columns: Sequence[Candidate], holds: Callable[[pl.Expr], pl.Expr]) -> float:
-        """Return the share of rows in which one of the columns fits."""
+        """Return the share of rows in which ``holds`` is true for one of the columns."""
         held = (holds(pl.col(self.table.ids[one.place])) for one in columns)
         return self._sample.select(pl.any_horizontal(held).mean()).item() or 0.0
 
@@ -505,7 +505,8 @@ def _more_usual(_best: Candidate, _other: Candidate) -> str:
 
 
 def _address_criteria(fullest: Mapping[tuple[int, bool], float]) -> tuple[_Criterion, ...]:
-    """Return the criteria for addresses; ``fullest``: largest share of cells with an address, by group."""
+    """Return the criteria for columns of addresses."""
+    # ``fullest``: the largest share of cells with an address, by ``Candidate.group``
     held = gettext_noop("it holds an address in {share:.0%} of the rows, the other in {other:.0%}")
 
     def why_notation(best: Candidate, _other: Candidate) -> str:

@@ -57,22 +57,22 @@ class File:
 
     @property
     def name(self) -> Path:
-        """The path without the suffix of the packing: ``customers.csv`` for ``customers.csv.gz``."""
+        """The path without the suffix of the compression: ``customers.csv`` for ``customers.csv.gz``."""
         return unpacked_name(self.path)
 
 
 def unpacked_name(path: Path) -> Path:
-    """Return a path without the suffix of its packing."""
+    """Return a path without the suffix of its compression."""
     return path.with_suffix("") if path.suffix.lower() in SUFFIXES else path
 
 
 def packing_of(path: Path) -> Packing | None:
-    """Return the packing that the suffix of a path means."""
+    """Return the compression that the suffix of a path means."""
     return SUFFIXES.get(path.suffix.lower())
 
 
 def open_file(path: Path, resources: ExitStack, data: Path | None = None) -> File:
-    """Fetch and unpack a file; ``data``: a local copy, if it was fetched before. Raises :class:`InputError`."""
+    """Fetch and unpack a file, or only unpack its local copy ``data``; raise :class:`InputError`."""
     where = data or resources.enter_context(fetch_file(path)).path
     if os.path.isdir(where):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         raise InputError(INPUT_IS_FOLDER, path=path)
@@ -98,13 +98,13 @@ def open_file(path: Path, resources: ExitStack, data: Path | None = None) -> Fil
 
 
 def url_of(path: Path) -> str | None:
-    """Return the URL that a path was made of, as ``ftp://…``; ``None`` for an ordinary path."""
+    """Return the URL, such as ``ftp://…``, that was given as a path; ``None`` for an ordinary path."""
     found = _URL.match(path.as_posix())
     return found and f"{found[1]}:{'///' if found[1] == 'file' else '//'}{found[2]}"
 
 
 def refuse_url(path: Path, failure: type[BansongError]) -> None:
-    """Raise ``failure`` if a path was made of a URL."""
+    """Raise ``failure`` if a URL was given as a path."""
     if url := url_of(path):
         raise failure(
             gettext("{url}: is a URL, which is not read for this; copy the file here and give the copy's path", url=url)
@@ -124,7 +124,7 @@ def _spell_path(path: Path, resources: ExitStack) -> Path:
 
 @contextmanager
 def sink(target: Path, packing: Packing | None) -> Iterator[BinaryIO]:
-    """Open a file for writing; the bytes are packed on the way."""
+    """Open a file for writing; the bytes are compressed on the way."""
     with target.open("wb") as file:
         if packing is None:
             yield file

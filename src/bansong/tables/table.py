@@ -1,4 +1,4 @@
-"""A user's file as a lazy frame, its format, and the enriched table on its way back to a file."""
+"""A user's file as a lazy table, its format, and the enriched table that is to be written."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """An output to write; ``leaves_out``: without some columns of the user's; ``summary``: with a summary sheet."""
+    """An output that is to be written."""
 
     path: Path
     headers: tuple[str, ...]
-    leaves_out: bool = False
+    leaves_out: bool = False  # the output lacks some of the user's columns
     in_place: bool = False
-    summary: bool = False
+    summary: bool = False  # the output has a summary sheet
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Verbs(ABC):
         return ()
 
     def splice(self, result: Enriched, target: Path) -> Written | None:  # noqa: ARG002
-        """Write the input's own bytes with one insertion a row; ``None`` if impossible: render then."""
+        """Write the input's own bytes with one insertion per row; return ``None`` if rows must be rendered anew."""
         return None
 
     def render(self, result: Enriched, target: Path) -> Written:
@@ -247,7 +247,7 @@ def written_column(column: str, *, lists: bool) -> pl.Expr:
 
 
 def typed_id(id_: str) -> str:
-    """Return the name of the column that is true where a text is a number, date, time or truth value in the file."""
+    """Return the name of the Boolean column for texts that are numbers, dates, times or truth values in the file."""
     return f"{id_}:typed"
 
 

@@ -1,4 +1,4 @@
-"""Find the encoding of a text file on its first part, verify it on the rest, read blocks of lines as UTF-8."""
+"""Guess a text file's encoding from its beginning, verify it on the rest, and read blocks of lines as UTF-8."""
 # CP949 files may hold 0xA0, a no-break space of web pages that the codec lacks. By the standard it begins one of 178
 # syllables that no word has (잸 to 좤). It is a space where it cannot begin one, or where all else then is everyday
 # characters. It is written as 0xA0 again, so that a cell keeps its bytes.
@@ -90,7 +90,7 @@ codecs.register_error(_HANDLER, _handle_error)
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """A codec of Python without byte order mark, and the file's mark, if any."""
+    """A Python codec that handles no byte order mark, and the file's byte order mark, if any."""
 
     codec: str
     mark: bytes = b""
@@ -118,7 +118,7 @@ _MEANT: Final = {"utf-8-sig": ("utf-8",), "utf-16": ("utf-16-le", "utf-16-be")}
 
 
 class Undecodable(Exception):
-    """Bytes outside an encoding: their place, from 1, and a text for the user."""
+    """A file has bytes outside its encoding, at ``line`` and ``column`` (from 1). ``what`` says it to the user."""
 
     def __init__(self, coding: Coding, line: int, column: int, what: str) -> None:
         super().__init__(gettext("line {line}, character {column}: {what}", line=line, column=column, what=what))
@@ -195,14 +195,14 @@ def blocks(file: File, coding: Coding) -> Iterator[bytes]:
 
 
 def parts(file: File, coding: Coding) -> Iterator[bytes]:
-    """Yield the file as UTF-8 without mark, cut between characters; raise as :func:`blocks`."""
+    """Yield the file as UTF-8 without byte order mark, cut between characters; raise as :func:`blocks`."""
     with file.data.open("rb", buffering=0) as stream:
         stream.seek(len(coding.mark))
         yield from _verify_utf8(stream, coding) if coding.is_plain else _decode_chunks(stream, coding, file)
 
 
 def is_broken_utf8(file: File) -> bool:
-    """Whether a file is UTF-8 except for a few bytes; CP949 read as UTF-8 is mostly rubbish from the start."""
+    """Whether a file is UTF-8 except for a few bytes. CP949 read as UTF-8 has errors from the start."""
     with file.data.open("rb") as stream:
         while chunk := stream.read(_CHUNK):
             if not chunk.isascii():
@@ -222,7 +222,7 @@ def _has_bare_cr(coding: Coding, head: bytes) -> bool:
 
 
 def _unmarked_utf16(head: bytes) -> Coding | None:
-    """Guess UTF-16 without a mark: it gives ASCII and Hangul with lines and fields, and little else."""
+    """Return UTF-16 for bytes without a mark that decode to lines with fields, mostly of ASCII and Hangul."""
     even = head[: len(head) // 2 * 2]
     if b"\0" not in even:
         return None

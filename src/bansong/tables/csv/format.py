@@ -124,7 +124,8 @@ def _sniff_dialect(file: File, coding: Coding, wanted: ReadOptions) -> tuple[Dia
 
 
 def _split(file: File, lines: list[str], wanted: ReadOptions) -> tuple[str, list[list[str]], list[int], Heading]:
-    """Return the delimiter (any for a header that none divides), the first records, their first lines, the header."""
+    """Return the delimiter, the first records, the line where each starts, and the header."""
+    # the delimiter of a header with a single field is the default one
     path = file.path
     given = None if wanted.delimiter is None else _read_delimiter(wanted.delimiter)
     alone = given or ("\t" if file.name.suffix.lower() in (".tsv", ".tab") else ",")
@@ -170,7 +171,7 @@ def _delimiters(lines: list[str]) -> list[str]:
 
 
 def _scores(lines: list[str], delimiters: Iterable[str]) -> dict[str, tuple[float, int]]:
-    """For each delimiter in use: the share of lines with the usual number of fields, and that number."""
+    """Return for each delimiter the share of lines with the most frequent number of fields, and that number."""
     scores = {}
     for delimiter in delimiters:
         widths = Counter(map(len, filter(None, _records(lines[:_JUDGED], delimiter)[0])))
@@ -375,7 +376,7 @@ def write(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
 
 
 def extends(result: Enriched, target: Path) -> bool:
-    """Whether a CSV output is the input's own records with columns behind them."""
+    """Whether a CSV output can be the input's own lines with columns appended."""
     own, dialect = result.table.source, dialect_for(result.table, target, result.encoding)
     if not isinstance(own, Dialect) or own.records is None or own.delimiter != dialect.delimiter:
         return False
@@ -384,7 +385,7 @@ def extends(result: Enriched, target: Path) -> bool:
 
 
 def extend(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
-    """Write the input's own records with columns behind them, after :func:`extends`."""
+    """Write the input's own lines with columns appended, if :func:`extends` allows it."""
     dialect = dialect_for(result.table, target, result.encoding)
     added = replace(result, layout=result.layout[len(result.table.headers) :])
     cells = _quote_cells(_cells(added), added, dialect)
@@ -452,7 +453,7 @@ def dialect_for(table: Table, target: Path, encoding: str | None) -> Dialect:
 
 
 def _change_delimiter(dialect: Dialect, delimiter: str) -> str:
-    """Change the delimiter of the lines above the header; ``sep=`` would name the old one."""
+    """Return the lines above the header with another delimiter, without the line ``sep=``, which names the old one."""
     out = io.StringIO()
     lines = csv.reader(io.StringIO(dialect.prolog, newline=""), delimiter=dialect.delimiter)
     writer = csv.writer(out, delimiter=delimiter, lineterminator=_line_end(dialect))

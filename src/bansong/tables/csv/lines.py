@@ -47,12 +47,12 @@ _QUOTED: Final = re.compile(rb'"[^"]*+"')
 
 
 class Irregular(Exception):
-    """A line that polars would refuse or misread, in a file that may be a table all the same."""
+    """A file has a line that polars would refuse or misread. It may still be a table."""
 
 
 @dataclass(slots=True)
 class LineNumbers:
-    """The first line numbers, and their total."""
+    """Line numbers for a message: the first few, and the count of all."""
 
     first: list[int] = field(default_factory=list)
     count: int = 0
@@ -71,18 +71,19 @@ class LineNumbers:
 
 @dataclass(frozen=True, slots=True)
 class LineFile:
-    """A UTF-8 file with a record a line, below the ``above`` first lines, to be written again as it is."""
+    """A UTF-8 file with one record per line. An output repeats these lines as they are."""
 
     path: Path
-    above: int
+    above: int  # number of lines above the first record
     # NUL, which no table holds, stands for a line break in a cell, and behind a line that ends otherwise than most
     marked: bool = False
 
 
 class Survey:
-    """Counts rows over the blocks of ``source`` from byte ``start`` on, and finds short lines that are not blank.
+    """Counts the rows of a CSV file, given in blocks, and finds lines that have too few fields but are not blank.
 
-    Where a record is short, has several lines or ends otherwise than most, ``copy`` becomes one of :class:`LineFile`.
+    ``source`` is the file as UTF-8, with its text from byte ``start`` on. If a record is short, has several lines or
+    an unusual line end, a :class:`LineFile` is written to ``copy``.
     """
 
     def __init__(self, path: Path, dialect: Dialect, source: Path, start: int, copy: Path) -> None:
@@ -159,7 +160,7 @@ class Survey:
         return rest
 
     def _is_regular(self, shape: bytes) -> bool:
-        """Whether all lines of a shape are as wide as the header and end as most; uncertain with escaped quotes."""
+        """Whether lines of a shape have the header's number of fields and the usual end; false for escaped quotes."""
         cells = _QUOTED.sub(b"Q", shape)
         plain = cells.removesuffix(b"\r").replace(b"Q", b"")
         fits = plain == self._delimiter * (self._width - 1) and b"\0" not in shape and not cells.endswith(b"\rQ")
@@ -169,7 +170,7 @@ class Survey:
         return regular
 
     def _look(self, block: bytes, places: list[int], shapes: list[bytes]) -> list[bytes] | None:
-        """Check the lines at ``places``; return the records of the block, where they are not its very lines."""
+        """Check the lines at ``places``; return the block's records if they differ from its lines, else ``None``."""
         kept: dict[int, bytes | None] = {}
         lines, quoted, upcoming = block.split(b"\n"), [], iter(places)
         for place in upcoming:
@@ -241,7 +242,7 @@ def _place(record: bytes, at: int, line: int) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class Repaired:
-    """The number of rows; short lines, lines with blank surplus fields, and long lines."""
+    """The number of rows; the lines with too few fields, with surplus blank fields, and with surplus filled ones."""
 
     rows: int = 0
     short: LineNumbers = field(default_factory=LineNumbers)
@@ -261,7 +262,7 @@ class Repaired:
 
 
 def repair(path: Path, plain: Path, copy: Path, dialect: Dialect) -> Repaired:
-    """Write ``copy`` from the UTF-8 file ``plain`` by the csv module: one header line, rows as wide as it."""
+    """Rewrite the UTF-8 file ``plain`` as ``copy`` by the csv module: one header line, and rows of equal width."""
     found, width, delimiter = Repaired(), len(dialect.header), dialect.delimiter
     with plain.open(encoding="utf-8-sig", newline="\n") as text, copy.open("w", encoding="utf-8", newline="") as out:
         minimal = csv.writer(out, delimiter=delimiter, lineterminator="\n")

@@ -96,7 +96,7 @@ def _chart(sheet: Worksheet, section: Section, row: int) -> BarChart:
 def create_workbook(
     result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], target: Path
 ) -> list[tuple[str, str, pl.DataFrame]]:
-    """Create a workbook: a skeleton with headers and styles, then the rows; return each sheet, its part and rows."""
+    """Create a workbook: a skeleton with headers and styles, then rows; return name, part and rows of each sheet."""
     _check_limits(result, frame)
     first = MAX_ROWS - len(result.table.title_rows)
     starts = [0, *range(first, frame.height, MAX_ROWS)]
@@ -235,7 +235,7 @@ def count_rows(table: Table, path: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceSheet:
-    """A sheet of lines; each offers cells of some columns, side by side, as choices for another column."""
+    """A sheet with a column to fill in. Each line offers the cells of some other columns as choices for it."""
 
     title: str
     headers: tuple[str, ...]

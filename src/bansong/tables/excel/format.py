@@ -1,4 +1,4 @@
-"""Excel workbooks ⇄ frames: read any (``limits``, ``sheets``), ``splice`` the user's own, ``create`` new ones."""
+"""Excel workbooks: read any (``limits``, ``read``), extend the user's own (``splice``), ``create`` new ones."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ _MERGE: Final = re.compile(rb'<mergeCell ref="([A-Z]{1,3})([0-9]{1,7}):([A-Z]{1,
 
 @dataclass(slots=True)
 class Extent:
-    """Upper bounds of a sheet's rows and columns, valid as long as ``plain``."""
+    """Upper bounds of a sheet's rows and columns. They are valid only while ``plain`` is true."""
 
     # Rounded up (less if ``closer``): each cell that raises them costs a new pattern.
 
@@ -127,7 +127,7 @@ def _pattern_beyond(rows: int, columns: int) -> re.Pattern[bytes]:
 
 
 def _at_most(text: str, first: str, lowest: str, highest: str) -> str:
-    """Match the numbers up to ``text`` in the digits ``lowest`` to ``highest`` that begin with ``first``."""
+    """Return a regex for the numbers up to ``text``, in digits ``lowest`` (first digit: ``first``) to ``highest``."""
     size, full = len(text), text == highest * len(text)
     shorter = size if full else size - 1
     patterns = [f"[{first}-{highest}]" + (f"[{lowest}-{highest}]{{0,{shorter - 1}}}" if shorter > 1 else "")]
@@ -146,7 +146,7 @@ def _at_most(text: str, first: str, lowest: str, highest: str) -> str:
 
 @dataclass(slots=True)
 class PartContent:
-    """The measured content of a part of a workbook."""
+    """Sizes and counts of the content of a workbook's part."""
 
     size: int = 0
     texts: int = 0  # shared ones
@@ -162,7 +162,7 @@ class PartContent:
     extent: Extent = field(default_factory=Extent)
 
     def memory(self, longest: int = 0) -> float:
-        """Return the most bytes that reading takes: the texts, or a sheet whose longest shared text is ``longest``."""
+        """Return the most memory (bytes) that reading takes; ``longest`` is the length of the longest shared text."""
         if self.texts:
             return _TEXT * self.texts + self.size
         if not self.extent.plain:
@@ -173,7 +173,7 @@ class PartContent:
 def check_zip(
     path: Path, data: Path, *, xml: bool, only: Collection[str] = (), without: Collection[str] = ()
 ) -> dict[str, PartContent]:
-    """Unfold the parts of a workbook in flat memory; refuse damaged or too large ones; return each part's content."""
+    """Decompress a workbook's parts in constant memory; refuse damaged or too large ones; return measures of each."""
     # xml: parts are XML, and are parsed; only: the parts to look at, in lower case
     try:
         with ZipFile(data) as archive:
@@ -322,7 +322,7 @@ class _Scan:
             raise self._refusal(gettext("has a cell {odd}, which no sheet has", odd=part.extent.odd))
 
     def _refuse_disorder(self, buffer: bytes, until: int) -> None:
-        """Refuse unordered rows in the first and last piece and at the ends of others: the parser loses them."""
+        """Refuse rows out of order, which the parser loses. In middle pieces, check only the first and last row."""
         if self._last and len(buffer) >= _CHUNK and self._part.extent.plain:
             ends = [_ROW.search(buffer, 0, until), _ROW.search(buffer, max(buffer.rfind(b"<row", 0, until), 0), until)]
             found = [int(end.group(1)) for end in ends if end]
@@ -376,7 +376,7 @@ Edits = Mapping[int, int]  # numbers of two bytes (little-endian) by the offset 
 
 
 def decodable_xls(file: File, resources: ExitStack) -> File:
-    """Return the workbook, or a copy if calamine would misread its dates, or its texts by the declared code page."""
+    """Return the workbook, or a repaired copy if calamine would misread its dates, or texts by the code page."""
     data = file.data.read_bytes()
     edited = _edit_xls(data, file.path)
     if edited == data:
@@ -515,7 +515,8 @@ def _workbook_stream(data: bytes) -> tuple[Sequence[int], int]:
 
 
 def _allocation_table(data: bytes, size: int, more: int) -> Sequence[int]:
-    """Return the next sector of each sector of an OLE file; ``more``: the first sector of further entries."""
+    """Return the next sector of each sector of an OLE file."""
+    # ``size``: bytes per sector; ``more``: the first sector of the list's continuation
     listed = list(struct.unpack_from(f"<{_HEADER_ENTRIES}I", data, 76))
     sectors = len(data) // size
     while more < sectors and len(listed) <= sectors:

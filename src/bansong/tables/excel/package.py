@@ -1,4 +1,4 @@
-"""Zip parts of a workbook and their XML, edited by bytes."""
+"""Read and edit the zip parts of a workbook and their XML, as bytes."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def plain_name(part: str) -> str:
 
 
 def usual_name(part: str) -> str:
-    """Return a part's name with slashes, and the list of types in its own letter case, as every program finds it."""
+    """Return a part's name with slashes, and ``[Content_Types].xml`` so spelled, as every program finds it."""
     name = part.replace("\\", "/")
     return _TYPES if name.lower() == _TYPES.lower() else name
 
@@ -280,7 +280,7 @@ def refuse_other_kind(archive: ZipFile, target: Path) -> None:
 
 
 def copy_package(source: Path | IO[bytes], target: Path, changed: Mapping[str, Iterable[bytes]], size: int = 0) -> None:
-    """Copy a workbook with new content (about ``size`` bytes) of parts ``changed``; others byte for byte."""
+    """Copy a workbook with new content (about ``size`` bytes) for parts ``changed``, and the others byte for byte."""
     level = _FAST if size > _LARGE else _SMALL
     with ZipFile(source) as old, ZipFile(target, "w", ZIP_DEFLATED, compresslevel=level) as new:
         for part in old.infolist():
@@ -292,7 +292,7 @@ def copy_package(source: Path | IO[bytes], target: Path, changed: Mapping[str, I
 
 
 def prove_same_parts(source: Path, target: Path, changed: Iterable[str]) -> None:
-    """Raise :class:`AccountingError` unless a finished workbook has the parts it had, except for those ``changed``."""
+    """Raise :class:`AccountingError` unless a finished workbook's parts, except ``changed``, equal the source's."""
     with ZipFile(source) as old, ZipFile(target) as new:
         if [*map(usual_name, old.namelist())] != new.namelist():
             raise AccountingError(PARTS_DIFFER)

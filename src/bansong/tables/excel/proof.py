@@ -82,7 +82,8 @@ class FinishedSheet:
             raise self.refuse(f"{part}: {error}") from error
 
     def prove_cells(self, before: Path, after: Path, above: pl.DataFrame, own: Added) -> int:
-        """Count the rows that a reader finds; :class:`AccountingError` unless it finds all old and added cells."""
+        """Return the number of rows that a reader finds; raise :class:`AccountingError` unless it finds all cells."""
+        # the cells of ``before`` and the added ones
         # ``above``, ``own``: rows above the table and the user's columns as first read. ``before`` is read again only
         # if shown and stored values differ (dates among texts).
         with self._refusing():
@@ -134,7 +135,7 @@ class FinishedSheet:
             raise self.refuse(gettext("another program reads something else in cell {cell}", cell=cell))
 
     def _read(self, path: Path) -> Iterator[pl.DataFrame]:
-        """Yield the cells of each stretch as text, from the first row with a value; columns are named by number."""
+        """Yield the cells of each range of rows as text, from the first row with a value; column names are numbers."""
         import fastexcel
 
         for start, book in zip(self.starts, _stretches(path, self.part, self.starts), strict=True):
@@ -154,7 +155,8 @@ class FinishedSheet:
 
 
 def _stretches(path: Path, part: str, starts: range) -> Iterator[bytes]:
-    """Return the whole workbook, or one for each stretch of rows, below a cell: the reader begins at a value."""
+    """Yield the whole workbook, or a small one for each range of rows."""
+    # a small one has a cell above its rows, since the reader begins at the first row with a value
     if len(starts) == 1:
         yield path.read_bytes()
         return

@@ -264,7 +264,8 @@ def _widen_sort_state(added: AddedColumns) -> Iterator[Edit]:
 
 
 def _widen_filter_name(book: str, xml: bytes, sheet: str, found: _Range) -> tuple[_Range, dict[str, bytes]]:
-    """Widen the hidden name of the sheet's filter, or neither: some programs sort by the name, others by the filter."""
+    """Widen the hidden name of a sheet's filter with the filter; if that is impossible, leave both as they are."""
+    # both or neither: some programs sort by the name, others by the filter
     elements = package.elements_of(xml, book)
     sheets = [element.attributes.get("name") for element in elements if element.name == "sheet" and element.depth == 2]
     for element in elements:
@@ -373,7 +374,8 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]+)?")
 
 
 def warn_of_drawings(archive: ZipFile, part: str, added: AddedColumns, new: Mapping[str, int]) -> Iterator[Alert]:
-    """Name the drawings over the ``new`` columns; they stay, since a gap would part them in a sort."""
+    """Yield alerts about drawings that cover the ``new`` columns."""
+    # the columns stay there: a sort would leave out columns behind a gap
     if not new:
         return
     first, last = min(new.values()), max(new.values())

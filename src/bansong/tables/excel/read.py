@@ -1,4 +1,4 @@
-"""Workbooks → tables: choose a sheet, find its header, load its columns, in this process or a child with limits."""
+"""Read a workbook as a table: choose a sheet, find its header, load its columns, here or in a child process."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _load_below(book: ExcelReader, sheet: str, whole: _Grid, skipped: int, start
 
 
 def _load_grid(book: ExcelReader, sheet: str, skipped: int = 0, *, headed: bool = True) -> _Grid:
-    """Load a sheet below its first row with a value (unless ``headed`` with it), or below ``skipped`` rows."""
+    """Load a sheet without the first ``skipped`` rows. If ``headed``, the next row with a value is the header."""
     options: dict[str, Any] = {"skip_rows": skipped or None, "header_row": 0 if headed else None}
     loaded, forced = _load_untyped(book, sheet, options)
     columns, frame = loaded.selected_columns, loaded.to_polars()
@@ -121,7 +121,8 @@ def _load_grid(book: ExcelReader, sheet: str, skipped: int = 0, *, headed: bool 
 
 
 def _load_untyped(book: ExcelReader, sheet: str, options: dict[str, Any]) -> tuple[ExcelSheet, bool]:
-    """Load a sheet, and whether a retry was needed: fastexcel has no type for texts beside lengths of time."""
+    """Load a sheet; return also whether columns had to be read as text."""
+    # fastexcel raises for a column with both texts and durations
     import fastexcel
 
     texts: dict[str | int, Any] = {}
@@ -163,7 +164,7 @@ def _without_tail(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _natural_types(frame: pl.DataFrame) -> pl.DataFrame:
-    """Make integers, dates and times: Excel stores only floats and date-times."""
+    """Convert columns of whole floats to integers, of date-times to dates or times, of durations to ``26:30:00``."""
     natural: list[pl.Expr] = []
     for values in frame:
         if values.dtype == pl.Float64 and ((values % 1 == 0) & (values.abs() < _EXACT_INTEGERS)).all():
@@ -179,17 +180,17 @@ def _natural_types(frame: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts about a sheet before loading: ``merges`` by its own rows, ``first`` the first row with a value."""
+    """Facts about a sheet that are known before it is loaded."""
 
     visible: bool
     table: bool = True
-    merges: Sequence[Merge] = ()
-    first: int = 0
+    merges: Sequence[Merge] = ()  # by the row numbers of the sheet
+    first: int = 0  # the first row with a value
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A sheet as a frame (``c0``, ``c1``, …) under its headers."""
+    """A loaded sheet: its headers, and its rows as a frame with the columns ``c0``, ``c1``, …."""
 
     name: str
     frame: pl.DataFrame
@@ -383,7 +384,7 @@ def load_isolated(data: Path, path: Path, wanted: ReadOptions, facts: Mapping[st
 def load_to_file(
     data: str, path: str, wanted: dict[str, Any], facts: dict[str, Any] | None, frame: str
 ) -> dict[str, Any]:
-    """Load a sheet, write its frame with ``typed_id`` columns to ``frame`` as Arrow IPC, return its other fields."""
+    """Load a sheet, write its frame (with ``typed_id`` columns) to ``frame`` as Arrow IPC; return its other fields."""
     known = facts and {name: Facts(**fact) for name, fact in facts.items()}
     loaded = load(Path(data), Path(path), ReadOptions(**wanted), known)
     loaded.frame.hstack(load_typed(Path(data), loaded)).write_ipc(frame)
@@ -410,7 +411,7 @@ class Sheet:
 
 
 def read_xlsx(file: File, given: File, format: Format, wanted: ReadOptions, resources: ExitStack) -> Table:
-    """Open a sheet of a workbook; ``file`` is ``given`` or its copy. Without a header the output is a new workbook."""
+    """Open a sheet of a workbook (``file``: ``given`` or a copy). If it has no header, the output is a new workbook."""
     loaded, frame, part = _load_xlsx(file, wanted, resources)
     source = Sheet(loaded.name, loaded.header, loaded.below) if loaded.header >= 0 else None
     return _table(loaded, frame, given, format, wanted, source, _display_notes(part), part.first or 0)
@@ -469,7 +470,7 @@ def with_extension(file: File, format: Format, resources: ExitStack) -> File:
 
 
 def time_notes(parts: Mapping[str, limits_check.PartContent]) -> Iterator[str]:
-    """Note the times of an .ods: the parser drops some of them without an error."""
+    """Yield a note if a workbook (.ods) has times, some of which the parser drops without an error."""
     if times := sum(part.times for part in parts.values()):
         yield ngettext(
             "times in {count:,} cell of the workbook: of an .ods lengths of a day and more, and times in columns with "

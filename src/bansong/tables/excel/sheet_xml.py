@@ -1,4 +1,4 @@
-"""The XML of a sheet, cut at its rows; cells as XML."""
+"""Split the XML of a sheet into rows; render cells as XML."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ Style = str | pl.Expr  # the number of a cell format: one for all rows (`""` for
 def render_rows(
     frame: pl.DataFrame, columns: Mapping[str, int], styles: Mapping[str, Style], first: int, *, blanks: bool = False
 ) -> pl.DataFrame:
-    """Render rows: ``r`` (Int64, the sheet's row) and ``cells`` (String); ``blanks``: styled cells for nulls."""
+    """Render rows as XML: ``r`` (Int64, the row's number in the sheet) and ``cells`` (String)."""
+    # ``blanks``: nulls become cells with a style
     # Text is an inline string, so never a formula. What Excel cannot hold as a number (more than 15 digits, infinities,
     # days before March 1900, time zones) is text. A text whose ``typed_id`` is true becomes what it was.
     numbers = pl.int_range(first, first + frame.height, dtype=pl.Int64, eager=True).alias("r")
@@ -268,7 +269,7 @@ class RowBlocks:
         self.tail = b""
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield whole rows; behind those of the last block may stand something else."""
+        """Yield blocks of whole rows. The last block may have other text behind its rows."""
         end, close, stop = f"</{self.prefix}row>".encode(), f"</{self.prefix}sheetData".encode(), -1
         data = self._data
         for piece in chain([b""], self._pieces):
@@ -286,7 +287,7 @@ class RowBlocks:
 
 
 def number_rows(rows: pl.DataFrame, p: str) -> pl.DataFrame:
-    """Add the rows' numbers, ``r``; :class:`OutputError` if these are missing or out of order."""
+    """Add the row numbers as the column ``r``; raise :class:`OutputError` if these are missing or out of order."""
     number = rows["xml"].str.extract(rf'^<{p}row r="([0-9]+)"')
     if number.null_count():
         number = rows["xml"].str.extract(rf"""^\s*<{p}row{_REFERENCE}([0-9]+)["']""")
@@ -299,7 +300,7 @@ def number_rows(rows: pl.DataFrame, p: str) -> pl.DataFrame:
 
 
 def _find_cell(blocks: Sequence[_Block], p: str) -> str:
-    """Return a pattern for the beginnings of all cells; :class:`OutputError` if some carry no reference."""
+    """Return a regex for the beginning of every cell; raise :class:`OutputError` if a cell has no reference."""
     if all(block.usual for block in blocks):
         return f"<{p}{_USUAL}"
     general = f"<{p}c{_REFERENCE}"
@@ -342,7 +343,7 @@ def _head(pieces: Iterator[bytes]) -> tuple[bytes, str, bytes]:
 
 
 def cut_rows(data: bytes, p: str) -> tuple[pl.DataFrame, str, pl.Series]:
-    """Cut whole rows (``xml``, and their ``end``) from each other; return also the rest, and all as one text."""
+    """Split XML into rows (``xml`` and the closing tag, ``end``); return these, the rest, and the whole text."""
     for sign in (b"!", b"?"):  # a single character is found ten times as fast as two
         if sign in data and b"<" + sign in data:
             raise unusual(gettext("its rows hold comments or other marks"))
@@ -370,7 +371,7 @@ def _references(starts: pl.Series) -> pl.Series:
 
 @dataclass(frozen=True)
 class SheetXml:
-    """A worksheet's XML, whose pieces add up to its bytes."""
+    """A worksheet's XML, split into parts that together have all its bytes."""
 
     # rows: ``r`` (number, ascending), ``xml`` (the row without its end, with the text before it), ``end`` (its tag)
 
@@ -451,7 +452,7 @@ class SheetXml:
         return bool(self.between(first, last)["xml"].str.contains(filled).any())
 
     def array_areas(self, first: int, last: int) -> list[Area]:
-        """Return the ranges of array formulas that reach into rows ``first`` to ``last``, with or without cells."""
+        """Return the ranges of array formulas that reach into rows ``first`` to ``last``."""
         array = rf"""<{self.prefix}f(?:{_ATTRIBUTE})*?\s+t\s*=\s*["'](?:array|dataTable)["'](?:{_ATTRIBUTE})*"""
         tags = self.between(1, last)["xml"].str.extract_all(array).explode().drop_nulls()
         references = tags.str.extract(r"""\sref\s*=\s*["']([^"']+)""").unique().drop_nulls()
@@ -468,7 +469,7 @@ class SheetXml:
         return found["style"]
 
     def cut_rows(self, rows: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
-        """Cut rows ``before``, ``within`` and ``behind`` the cells of columns ``first`` to ``last``."""
+        """Split each row into its XML ``before``, ``within`` and ``behind`` the columns ``first`` to ``last``."""
         xml, ends = pl.col("xml"), []
         for number in (first, last + 1):
             letters = "|".join(column_letter(column) for column in self.columns if column >= number) or _NO_LETTER
@@ -489,7 +490,7 @@ class SheetXml:
             raise unusual(gettext("the cells of its rows stand in another order than their columns"))
 
     def _rows_with_values(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Find rows with a value (``r``), and the column of the first (``letters``)."""
+        """Return the numbers ``r`` of rows with a value, and the column (``letters``) of each row's first value."""
         # as the reader counts: a formula without a stored result is no value, an empty text as its result is one
         p, xml, rest = self.prefix, pl.col("xml"), rf"(?:{_ATTRIBUTE})*\s*"
         formula = rf"(?:<{p}f{rest}(?:/>|>[^<]*</{p}f\s*>))?"

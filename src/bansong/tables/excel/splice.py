@@ -94,7 +94,7 @@ class Styles:
 
     @classmethod
     def of(cls, part: str, xml: bytes) -> Styles | None:
-        """Return the styles of a part; ``None`` without cell formats, as some programs write it: none can be added."""
+        """Return the styles of a part; ``None`` if it has no cell formats, since then none can be added."""
         styles = cls(part, xml)
         return styles if styles.formats else None
 
@@ -129,7 +129,7 @@ class Styles:
         return str(self.places[look])
 
     def _look(self, attributes: Mapping[str, str], xf: Element) -> tuple[frozenset[tuple[str, str]], bytes]:
-        """Return references, alignment and protection of a cell format; equal for formats that look the same."""
+        """Return a key of a cell format, which is equal for formats that look the same apart from the number format."""
         compared = {name: value for name, value in attributes.items() if name in _REFERENCES}
         compared |= {name: "0" for name, value in attributes.items() if name[:5] == "apply" and value in ("0", "false")}
         compared.pop("applyNumberFormat", None)
@@ -162,7 +162,8 @@ def merged_areas(elements: Sequence[Element], top: int, bottom: int) -> list[Are
 
 
 def width_edits(xml: bytes, elements: Sequence[Element], widths: Mapping[int, float], *, replaced: bool) -> list[Edit]:
-    """Set widths (characters) of columns; show hidden or folded ones; ``replaced`` ones keep the user's widths."""
+    """Return the edits that set widths (characters) of columns and show hidden or folded ones."""
+    # ``replaced``: the columns are an earlier run's; visible ones keep the user's widths
     whole = find_child(elements, "cols")
     ranges = [element for element in elements if element.name == "col"] if whole else []
     data = next(element for element in elements if element.name == "sheetData")
@@ -191,7 +192,7 @@ def width_edits(xml: bytes, elements: Sequence[Element], widths: Mapping[int, fl
 def grade_edits(
     elements: Sequence[Element], xml: bytes, column: int, rows: tuple[int, int], styles: Styles
 ) -> list[Edit]:
-    """Fit the grades' colours of an earlier enrichment to the rows, or add them behind other conditional formats."""
+    """Return the edits that fit an earlier run's colours of grades to the rows, or add them as conditional formats."""
     letter = column_letter(column)
     sqref = f"{letter}{rows[0]}:{letter}{rows[1]}"
     for place, element in enumerate(elements):
@@ -238,7 +239,7 @@ def _column_tag(tag: bytes, column: int, width: float) -> bytes:
 
 @dataclass(frozen=True)
 class Splice:
-    """Cells to put into a sheet, from row ``header`` on."""
+    """Cells that are inserted into a sheet, from row ``header`` on."""
 
     sheet: SheetXml
     head: bytes  # what will stand before the rows
@@ -265,7 +266,7 @@ class Splice:
         yield encode_rows(rows.filter(pl.col("r") > self.bottom), "xml", "end") + self.sheet.rest.encode() + self.tail
 
     def prove(self, pieces: Iterable[bytes]) -> None:
-        """Refuse a finished sheet that is not byte for byte the old one with a cell for each value, in its row."""
+        """Raise :class:`AccountingError` unless a sheet is the old one, byte for byte, plus new cells in their rows."""
         new, old, last, rest = RowBlocks(pieces), self.sheet, 0, ""
         same, counts = new.head == self.head, [0, 0, 0]
         for data in new:
@@ -284,7 +285,7 @@ class Splice:
             raise AccountingError(OTHER_CELLS_CHANGED)
 
     def _compare_rows(self, found: pl.DataFrame, old: pl.DataFrame) -> tuple[bool, int, int, int]:
-        """Compare rows with the old ones; count cells, ours and blank ones in what was put into them."""
+        """Return whether rows equal the old ones but for inserted cells, and counts of these: all, ours, blank ones."""
         inside = pl.col("r").is_between(self.header, self.bottom)
         same = found.filter(~inside).equals(old.filter(~inside))
         found, old = _open_rows(found.filter(inside)), self._cut_rows(old.filter(inside))
@@ -488,7 +489,8 @@ def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int])
 def _styles(
     columns: Mapping[str, int], beside: pl.Series, styles: Styles | None, frame: pl.DataFrame | None
 ) -> tuple[dict[str, Style], pl.DataFrame]:
-    """Return each column's style, made of those beside it, and the frame with their references (none: titles)."""
+    """Return each added column's style, derived from the cells beside it, and ``frame`` with columns of styles."""
+    # ``frame``: ``None`` for the row of titles
     found = beside.unique().to_list()
     text = {style: style for style in found if style is not None}
     percent = dict(text)

@@ -117,7 +117,7 @@ def _at_path(path: Path, data: Path, start: int, json_path: str) -> Document:
 
 
 def _find(path: Path, data: Path, start: int) -> Document:
-    """Return the one array with the header of a business number, or the only array, or else the whole object."""
+    """Find the records: the one array with a key for business numbers, or the only array, else the whole object."""
     with Scanner(path, data, start) as scanner:
         if scanner.peek() == b"[":
             return Document(data, scanner.position, data.stat().st_size, "", "array")
@@ -142,7 +142,7 @@ def spell_path(steps: Path_) -> str:
 
 
 def _check_around(path: Path, document: Document) -> None:
-    """Raise :class:`InputError` if the text around the array is no JSON: it is written back as it is."""
+    """Raise :class:`InputError` if the text around the array is no JSON, since it is written back unchanged."""
     size = document.data.stat().st_size
     if size - (document.end - document.start) > limits().document:
         raise InputError(DOCUMENT_TOO_LARGE, path=path, document_path=document.path)
@@ -273,7 +273,7 @@ _decode_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def read(file: File, wanted: ReadOptions, resources: ExitStack, *, lines: bool) -> Table:
-    """Open a JSON or NDJSON file in flat memory; ``lines``: its name says NDJSON."""
+    """Open a JSON or NDJSON file in constant memory; ``lines`` is true if its name has an extension of NDJSON."""
     # A column is typed only if that gives back every value as written (nested values: of one shape). Others (``1.10``,
     # ``1`` beside ``0.5``), and columns of a role, are text: texts, else their JSON.
     try:
@@ -342,7 +342,7 @@ def _private(resources: ExitStack, name: str) -> Path:
 
 
 def _is_plain_lines(columns: ColumnTypes, data: Path) -> bool:
-    """Learn the columns of a file that needs no copy: one object a line and nothing else."""
+    """Whether a file has one object per line and nothing else, so that it needs no copy; learn its columns."""
     try:
         deque(_learn_beside(columns, _plain_lines(data)), maxlen=0)
     except (NotPlainError, InputError):
@@ -351,7 +351,7 @@ def _is_plain_lines(columns: ColumnTypes, data: Path) -> bool:
 
 
 def _learn_beside(columns: ColumnTypes, parts: Iterator[RecordChunk]) -> Iterator[RecordChunk]:
-    """Pass parts on while a thread learns their columns, mostly by polars."""
+    """Yield the parts while another thread learns their columns."""
     with ThreadPoolExecutor(1) as beside:
         learned: Future[None] | None = None
         try:
@@ -387,7 +387,7 @@ _BARE: Final = r"^-?[0-9]+(?:\.[0-9]+)?$|^(?:true|false)$"
 
 
 def write_lines(result: Enriched, stream: BinaryIO) -> pl.DataFrame:
-    """Write one object a line; those from JSON keep their text, with our fields behind."""
+    """Write one object per line. Objects from JSON keep their text, with our fields appended."""
     return _sink_lines(result, _lines(result), stream, "\n")
 
 
@@ -454,7 +454,7 @@ def _copy(data: Path, stream: BinaryIO, start: int, end: int) -> None:
 
 
 def _count_records(data: Path, start: int, end: int, joint: bytes) -> int:
-    """Count written records by what stands between two; their texts were read, or made, as JSON."""
+    """Count written records by the text ``joint`` between two of them."""
     count, first, tail = 0, b"", b""
     with data.open("rb", buffering=0) as file:
         file.seek(start)
@@ -504,7 +504,7 @@ def _append_fields(result: Enriched) -> pl.LazyFrame:
 
 
 def _render_fields(group: tuple[tuple[str, str], ...], end: str, rows: pl.Series) -> pl.Series:
-    """Return the text of each row's fields behind its first quote; equal ones are rendered once."""
+    """Render each row's fields as JSON, without the opening ``{"``; equal rows are rendered once."""
     hashes = rows.struct.unnest().hash_rows()
     first = hashes.arg_unique()
     fields = pl.struct(written_column(column, lists=True).alias(header) for column, header in group)

@@ -115,7 +115,7 @@ def _line_and_column(data: Path, position: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RecordChunk:
-    """Some records of a file, one a line without inner line breaks; ``start`` and ``end`` are their bytes."""
+    """Some records of a file, each on one line. In the file they are the bytes from ``start`` to ``end``."""
 
     lines: bytes
     count: int
@@ -128,7 +128,7 @@ class NotPlainError(Exception):
 
 
 def whole_lines(data: Path, *, longer: bool = True) -> Iterator[tuple[int, bytes]]:
-    """Yield a file's lines in parts, each with its place; ``longer``: a line may be longer than a part."""
+    """Yield a file in blocks of whole lines, each with its offset; if ``longer``, a line may be longer than a block."""
     start, size = 0, FIRST
     with data.open("rb", buffering=0) as file:
         while chunk := file.read(size):
@@ -168,7 +168,7 @@ class Scanner:
         self._window, self._base, self._at = b"", position, 0
 
     def peek(self) -> bytes:
-        """Pass white space; return the next byte, ``b""`` at the end of the file."""
+        """Skip white space; return the next byte without consuming it, ``b""`` at the end of the file."""
         while True:
             self._at = _end_of(_BLANK, self._window, self._at)
             if self._at < len(self._window) or not self._grow():
@@ -181,7 +181,7 @@ class Scanner:
         self._at += 1
 
     def inside(self) -> bytes:
-        """Return the first byte behind the next bracket and white space, without passing anything."""
+        """Return the first byte behind the next bracket and white space, without consuming anything."""
         self.peek()
         while True:
             at = _end_of(_BLANK, self._window, self._at + 1)
@@ -213,7 +213,7 @@ class Scanner:
         return key
 
     def items(self, closing: bytes) -> Iterator[None]:
-        """Stop at each item of an object or an array, for the caller to pass it; then pass the closing bracket."""
+        """Yield before each item of an object or array, which the caller consumes; then consume the closing bracket."""
         self._at += 1
         if self.peek() == closing:
             self._at += 1
@@ -254,7 +254,7 @@ class Scanner:
                 raise self.fault(gettext_noop("there is a comma too many"))
 
     def _guess_records(self, sign: bytes, decode: Callable[[bytes], Raws]) -> Raws | None:
-        """Take many records, up to an apparent end of one; parsing them proves it."""
+        """Parse many records at once, up to the last ``sign`` that is the end of one; ``None`` if none is."""
         while len(self._window) - self._at < CHUNK and self._grow():
             pass
         end = len(self._window)
@@ -301,7 +301,7 @@ class Scanner:
         return len(view), False
 
     def _grow(self) -> bool:
-        """Drop the passed bytes and read on, at least doubling the rest; return whether there was more."""
+        """Drop the buffer's consumed bytes and read on, at least doubling the rest; return whether there was more."""
         rest = self._window[self._at :]
         cap = limits().document
         if len(rest) > cap:
@@ -342,7 +342,8 @@ _SPACES: Final = "[ \t]*"
 
 
 def plain_pattern(types: Mapping[str, pl.DataType | DataTypeClass | None]) -> str | None:
-    """Return the pattern of plain lines with these keys, which need no escape; ``None`` for a nested type."""
+    """Return a regex for JSON lines with exactly these keys, in this order; ``None`` if a type is nested."""
+    # no key needs an escape in JSON
     if not all(dtype in _VALUES for dtype in types.values()):
         return None
     members = (f'"{re.escape(key)}"{_SPACES}:{_SPACES}{_VALUES[dtype]}' for key, dtype in types.items())
@@ -350,7 +351,7 @@ def plain_pattern(types: Mapping[str, pl.DataType | DataTypeClass | None]) -> st
 
 
 def other_lines(lines: bytes, count: int, pattern: str) -> tuple[bytes, int]:
-    """Return those of ``count`` lines that do not match a pattern; all if polars cannot read them."""
+    """Return the lines that do not match a pattern, and their count; all ``lines`` if polars cannot read them."""
     try:
         texts = pl.scan_lines(lines, name=RAW).filter(~pl.col(RAW).str.contains(pattern)).collect(engine="streaming")
     except pl.exceptions.PolarsError:

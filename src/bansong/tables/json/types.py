@@ -1,4 +1,4 @@
-"""Type each key's column by one that gives back every value as it stands in the file, else text; read the columns."""
+"""Find for each JSON key the column type that keeps every value as spelled in the file, else text; read the columns."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ _NOT_NESTED: Final = (
 
 
 class ColumnTypes:
-    """Learns from parts of the records in turn; ``types`` has ``None`` for text, Null for no value so far."""
+    """Learns the column types of a file from one part of its records after the other."""
 
     def __init__(self, path: Path, data: Path) -> None:
         self.path = path
         self.data = data
-        self.types: dict[str, DataType | None] = {}
+        self.types: dict[str, DataType | None] = {}  # ``None`` for text, Null for no value so far
         self.rows = 0
         self._pattern: str | None = None
         self._quick: msgspec.json.Decoder[Any] | None = None
@@ -270,7 +270,7 @@ def _keys_in(nested: pl.Series, others: int | None) -> int | None:
 
 
 def _rows_decoder(types: Mapping[str, DataType | None]) -> msgspec.json.Decoder[Any]:
-    """Return a decoder of objects with each of these keys (which need no escape) and values of its type."""
+    """Return a decoder for objects with all these keys (none needs an escape), and values of the keys' types."""
     fields = [
         (f"f{place}", msgspec.Raw if dtype is None or _is_raw(dtype) else _type(dtype))
         for place, dtype in enumerate(types.values())
@@ -334,7 +334,7 @@ def _are_floats_within(nested: pl.Series) -> bool:
 
 
 def _are_spelled(tokens: pl.Series, dtype: DataType) -> bool:
-    """Whether polars spells all numbers so; as floats, ``1.10`` and ``1`` are not."""
+    """Whether polars writes all numbers as they are spelled here; as floats, it changes ``1.10`` and ``1``."""
     return bool(tokens.cast(dtype, strict=False).cast(pl.String).eq_missing(tokens).all())
 
 
@@ -355,7 +355,7 @@ def _merge_types(one: DataType | None, other: DataType | None) -> DataType | Non
 
 
 def _type(dtype: DataType) -> Any:
-    """Return the type for msgspec by which a column of this type gives back each value, if any."""
+    """Return the msgspec type of the values that a column of this dtype keeps exactly; raise if there is none."""
     if isinstance(dtype, pl.Struct) and dtype.fields:
         return TypedDict("Object", {field.name: _type(field.dtype) for field in dtype.fields}) | None  # type: ignore
     if isinstance(dtype, pl.List):
@@ -377,7 +377,7 @@ def _leaves(dtype: DataType) -> set[DataTypeClass]:
 
 @dataclass(frozen=True, slots=True)
 class RecordFile:
-    """A file of one object a line, and the types of its keys (``None``: text)."""
+    """A file with one JSON object per line, and the types of its keys (``None``: text)."""
 
     path: Path
     types: Mapping[str, DataType | None]
@@ -431,7 +431,7 @@ def _is_roles(key: str, dtype: DataType | None) -> bool:
 
 
 def _value(key: str, dtype: DataType | None) -> pl.Expr:
-    """Return the value of a key's tokens; a nested one of a role, and one without a type, stays as it is spelled."""
+    """Return a key's values. Values without a type, and nested ones of a role, stay as they are spelled."""
     token = pl.col(key)
     if dtype is None or dtype == pl.String or _is_roles(key, dtype):
         text = pl.when(token.str.starts_with('"')).then(token)
