@@ -16,6 +16,7 @@ import bansong as bs
 from bansong.base import publish
 from bansong.base.files import sha256_of
 from bansong.errors import AccountingError, ColumnError, InputError, OutputError, RegistryError, UsageError
+from bansong.run import table
 from bansong.tables import frames
 from bansong.tables.columns import choose_columns
 from conftest import NINE, NOTHING_CHECKED, SAMPLE, json_of, spreadsheet, write
@@ -102,6 +103,21 @@ def test_rows_that_do_not_balance_are_never_published(
     with pytest.raises(AccountingError, match="3 rows in, 2 in the output file"):
         bs.enrich(source, tmp_path / "out.csv")
     assert names_in(tmp_path) == ["list.csv"]
+
+
+def test_an_input_that_changes_during_the_run_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows and its answers may be of two versions: here the lines were copied before, and are read after."""
+    source, written = write(tmp_path / "in.csv", 'b_no,name\n1248100998,"a\nb"\n2208162517,c\n'), table.write_table
+
+    def change_before(*given: Any) -> Any:
+        write(source, 'b_no,name\n2208162517,"a\nb"\n1248100998,c\n')
+        return written(*given)
+
+    monkeypatch.setattr(table, "write_table", change_before)
+    with pytest.raises(InputError) as refused:
+        bs.enrich(source, tmp_path / "out.csv")
+    assert refused.value.code == "inputs.input_changed"
+    assert not (tmp_path / "out.csv").exists()
 
 
 def test_the_default_output_stands_beside_the_input_and_is_private(

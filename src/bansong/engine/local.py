@@ -133,13 +133,6 @@ class LocalEngine:
             return None
         return AddressChoices.look_up(choices, self.gazetteer)
 
-    def warm_up(self) -> None:
-        """Load the whole gazetteer in this thread; else several of polars' threads would each load it."""
-        record = {"b_no": "1248100998", "name": "가", "address": "서울특별시 중구 세종대로 110", "zipcode": None}
-        frame = pl.LazyFrame([record] * (FEW + 1), schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
-        with self.running():
-            self.answer(frame).collect(engine="in-memory")
-
     def verify(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """Add the nine result columns (:data:`ADDED_COLUMNS`) to each row.
 
@@ -272,6 +265,14 @@ class LocalEngine:
         }
         seven = [pl.when(valid).then(answers.get(name, pl.col(name))).alias(name) for name in ANSWER_COLUMNS]
         return [*seven, first_code({"verified": valid}, "invalid").alias("row_status")]
+
+
+def warm_up(engine: LocalEngine) -> None:
+    """Load the whole gazetteer in this thread; else several of polars' threads would each load it."""
+    record = {"b_no": "1248100998", "name": "가", "address": "서울특별시 중구 세종대로 110", "zipcode": None}
+    frame = pl.LazyFrame([record] * (FEW + 1), schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
+    with engine.running():
+        engine.answer(frame).collect(engine="in-memory")
 
 
 def _unsure() -> pl.Expr:

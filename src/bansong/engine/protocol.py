@@ -16,7 +16,7 @@ from bansong.base.display import Progress
 from bansong.base.messages import Phrase
 from bansong.base.options import ENGINE_KINDS, EngineKind
 from bansong.engine.address.batches import gather_rows
-from bansong.engine.local import registry_alerts
+from bansong.engine.local import registry_alerts, warm_up
 from bansong.engine.records import ROW_ID
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class LocalEngineAdapter:
     def answer(self, records: Records, context: RunContext) -> Answers:
         def answer(rows: pl.LazyFrame) -> pl.LazyFrame:
             if not 0 < records.count <= _ONE_BATCH:
-                self.local.warm_up()  # here, and not in each of polars' threads
+                warm_up(self.local)  # here, and not in each of polars' threads
                 rows = gather_rows(rows)
             if context.progress is not None:
                 rows = rows.with_columns(_row_ids_with_progress(context.progress, records.count))

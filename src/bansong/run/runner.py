@@ -173,6 +173,7 @@ class Run:
                 (one,) = survey.inputs
                 table = self._table_run(one, one.tables[0], step, resources)
                 with table.publish(one.target, record, step.answer) as alone:
+                    one.refuse_change()  # rows and answers may be of two versions
                     write_manifest(record_of(alone), record_file)
             if one.target.streamed:
                 send_output(one.target.path)

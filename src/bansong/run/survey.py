@@ -262,7 +262,7 @@ class SurveyedInput:
     sides: SideFiles
     tables: tuple[SurveyedTable, ...]
     data: InputData
-    state: tuple[int, int] | None  # size and modification time, if recorded
+    state: tuple[int, int, int]  # of `_state_of` before the survey
 
     @property
     def rows(self) -> int:
@@ -271,7 +271,7 @@ class SurveyedInput:
 
     def refuse_change(self) -> None:
         """Raise :class:`InputError` if the file was changed since the survey."""
-        if self.state is not None and state_of(self.file.path, self.data) != self.state:
+        if _state_of(self.file.path, self.data) != self.state:
             raise InputError(INPUT_CHANGED, path=self.file.path)
 
 
@@ -341,7 +341,7 @@ class Surveyor:
             data = InputData(keep_input(self.resources))
         else:
             data = self.resources.enter_context(fetch_file(file.path))
-        state = None if self.outputs.alone else state_of(file.path, data)
+        state = _state_of(file.path, data)
         sheets = self._sheets_of(file, data)
         if folder is None or (alone and len(sheets) == 1):
             target, sides, table = self._look_at_table(file, data, sheets[0], self.resources, several=False)
@@ -414,13 +414,15 @@ def is_stray(path: Path, error: BansongError, read: ReadOptions) -> bool:
         return error.missing == "b_no" and table.loose
 
 
-def state_of(path: Path, data: InputData) -> tuple[int, int]:
-    """Return size (bytes) and modification time (ns) of an input's local copy."""
+def _state_of(path: Path, data: InputData) -> tuple[int, int, int]:
+    """Return inode, size (bytes) and modification time (ns) of an input's local copy."""
     try:
         state = data.path.stat()
+    except FileNotFoundError:
+        return 0, 0, 0  # whoever opens it says so
     except OSError as error:
         raise InputError(INPUT_UNREADABLE, path=path, reason=describe_os_error(error)) from error
-    return state.st_size, state.st_mtime_ns
+    return state.st_ino, state.st_size, state.st_mtime_ns
 
 
 def plan_together(records: pl.LazyFrame, plans: Sequence[LookupPlan]) -> LookupPlan:

@@ -22,7 +22,7 @@ import polars as pl
 from bansong.base import business_number
 from bansong.base.errors import BansongError
 from bansong.engine.address.gazetteer import Gazetteer
-from bansong.engine.local import ROW_PROBLEM, LocalEngine
+from bansong.engine.local import ROW_PROBLEM, LocalEngine, warm_up
 from bansong.engine.overlays import HISTORY_SCHEMA
 from bansong.engine.registry import Registry
 from bansong.engine.risk.scorecard import Scorecard
@@ -309,7 +309,7 @@ class EnginePool:
         if any(looked):
             data = self._current_data()
             try:
-                ServedEngine(data, Scorecard.load(), self._settings, self._clock.today(), None).warm_up()
+                warm_up(ServedEngine(data, Scorecard.load(), self._settings, self._clock.today(), None))
             except (BansongError, *DAMAGED) as error:
                 why = error if isinstance(error, BansongError) else type(error).__name__
                 _log.warning("the newer files cannot be used, those before go on serving: %s", why)
