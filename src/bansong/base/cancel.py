@@ -73,7 +73,7 @@ class StopRequest:
         self.is_held = False
 
     def note(self) -> None:
-        """Record a request that came without a signal."""
+        """Record a request to stop that did not come through :meth:`handle_signal`."""
         self.is_made = True
 
     def check(self) -> None:

@@ -39,7 +39,7 @@ class Audience(Protocol):
 
     @property
     def sets_limits(self) -> bool:
-        """Whether these readers can raise limits by environment variables."""
+        """Whether the readers of a message can set environment variables, and so raise limits."""
 
     def option(self, name: str, value: object = NO_VALUE) -> str | None:
         """Return the name of a parameter, alone or with a value; ``None`` if the reader has no such option."""

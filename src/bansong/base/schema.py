@@ -174,7 +174,7 @@ EARLIER_WORDS: Final = {"row_status": {"확인": "verified"}}  # in files of ear
 
 
 def language_of_columns(headers: Sequence[str], ours: Mapping[str, int]) -> Lang | None:
-    """Return the language of an earlier run's headers, ``None`` without any; ``ours`` maps their names to positions."""
+    """Return the language of an earlier run's columns, ``None`` without any; ``ours``: their positions by name."""
     for name, place in ours.items():
         return "ko" if _KOREAN_HEADERS[name] in headers[place] else "en"
     return None

@@ -434,7 +434,7 @@ def silent_letters(letters: pl.DataFrame, labels: pl.DataFrame, *, doubt: bool) 
 
 
 def add_known(rows: pl.DataFrame, before: pl.DataFrame, batch: LabelBatch, terms: MailingTerms) -> pl.DataFrame:
-    """Complete labels to :data:`STORE_SCHEMA`: data of their rows as recorded before, else of the enriched file."""
+    """Add missing columns of :data:`STORE_SCHEMA`: from the row's earlier record, else from the enriched file."""
     fresh = rows.join(before, on="row_id", how="anti")["row_id"]
     known = pl.concat([before.select("row_id", *KNOWN), batch.known(fresh).select("row_id", *KNOWN)])
     when = before.select("row_id", was_said="said", was_bounced="bounced", was_recorded="recorded")

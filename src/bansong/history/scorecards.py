@@ -276,7 +276,7 @@ class ModelStore:
         return read_events(self.path)
 
     def promote(self, card: Scorecard, event: Mapping[str, Any]) -> None:
-        """Put a scorecard into use; refuse a version that exists, or a parent that is no longer in use."""
+        """Put a scorecard into use; refuse an existing version, or one learned from a scorecard no longer in use."""
         if not _VERSION.fullmatch(card.version) or card.version == BUILTIN:
             raise ModelError(VERSION_INVALID, version=card.version, builtin=BUILTIN)
         builtin, text = Scorecard.load(), card.to_toml()

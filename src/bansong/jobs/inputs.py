@@ -1,4 +1,4 @@
-"""Find and enrich the inputs of a job; copy and remove its outputs."""
+"""Find and enrich the inputs of a job; copy its outputs and remove old ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read a job file: its fields, errors, deadline and output names."""
+"""Load a job file and explain its errors; keep its deadline and name its outputs."""
 
 from __future__ import annotations
 

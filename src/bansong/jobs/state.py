@@ -366,7 +366,7 @@ class EarlierRows:
     where: str = ""  # "the run before", or the file with these rows
 
     def refuse_loss(self, rows: pl.LazyFrame) -> None:
-        """Raise :class:`InputError` if more than half of the earlier rows, or all numbers, are missing."""
+        """Raise :class:`InputError` if most earlier rows or numbers (of 20 or more) are missing, or all."""
         if NUMBER not in rows.collect_schema().names():
             rows = rows.with_columns(pl.lit(None, pl.UInt64).alias(NUMBER))
         found = rows.select(NUMBER).group_by(NUMBER).len().collect(engine="streaming")

@@ -383,7 +383,7 @@ def label_doubts(counted: pl.DataFrame, champion: Scorecard, *, part: bool = Fal
 
 
 def one_class(n: int) -> str:
-    """Return the doubt about ``n`` letters that are all labelled as returned."""
+    """Return the warning that all ``n`` letters came back and none is known to have arrived."""
     return Phrase("one class only: all {n:,} letters came back, none is known to have arrived", n=n)
 
 

@@ -297,7 +297,7 @@ class Ledger:
                 change.write(tx)
 
     def entries(self, keys: pl.Series, *, answers: bool = True) -> Iterator[pl.DataFrame]:
-        """Yield frames of the ledger's lookups among ``keys`` (Binary); ``place`` is the position in ``keys``."""
+        """Yield the lookups that the ledger has under ``keys`` (Binary); ``place``: the key's position in ``keys``."""
         # run and upload: those of the last bought answer if there is one, else those of the last request; without
         # answers it is several times as fast
         for first in range(0, len(keys), queries.CHUNK):

@@ -56,7 +56,7 @@ class Lookup:
 
 
 def lookup_expr(rows: pl.LazyFrame, *, suspect: bool) -> pl.Expr:
-    """Return number, name and address of each row as one text; ``suspect`` includes wrong check digits."""
+    """Return number, name and address as one text, null if not to be bought; ``suspect``: also wrong check digits."""
     names = rows.collect_schema().names()
     if DIGITS not in names:
         return pl.lit(None, pl.String)

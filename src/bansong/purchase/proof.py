@@ -159,7 +159,7 @@ def _may_count_other_rows(keys: Sequence[int | None], totals: Collection[int | N
 def find_numbering(
     keys: Sequence[int | None], echoes: Sequence[Echo], results: Sequence[Result], rows: int, *, foreign: bool
 ) -> Numbering | None:
-    """Return how the service numbers rows, if the results prove it; ``foreign`` keys may count rows of another job."""
+    """Deduce which row each row key means; ``None`` without proof. ``foreign``: keys may be another job's."""
     # The key 0 proves base 0, the key rows + 1 proves base 2, the keys 1 and rows together prove base 1. An error that
     # repeats no record may be about the header: it counts only if every row has a key. A service may leave rows out and
     # number the others anew. So all keys are proven only by those of the first and the last row (one is enough if no

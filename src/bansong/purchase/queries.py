@@ -152,7 +152,7 @@ def open_uploads(connection: sqlite3.Connection, origin: str) -> list[StoredUplo
 
 
 def incomplete_uploads(connection: sqlite3.Connection, origin: str, since: float) -> list[StoredUpload]:
-    """Return the fetched uploads to ``origin`` that have unanswered rows, made since a time (unix seconds)."""
+    """Return the uploads to ``origin`` since a time (unix seconds) whose results were fetched but miss rows."""
     missing = f"SELECT upload FROM lookups WHERE {UNSETTLED} AND state = 'missing'"
     where = f"u.state = 'done' AND u.origin = ? AND u.created >= ? AND u.number IN ({missing})"
     return _uploads(connection, where, (origin, since))

@@ -130,7 +130,7 @@ async def _pause_without_results(
 
 
 async def find_base(context: PurchaseContext, job: UploadedJob) -> int | None:
-    """Fetch a job again, free of charge, and return the row key of its first row, if the results prove it."""
+    """Fetch a job's results again, free of charge; return the first row's row key if they show it beyond doubt."""
     sent = context.ledger.rows_of(job.upload)
     status = await _fetch_results(context, job, max(job.total or 0, len(sent)))
     return None if status is None else _match_status(context, job, status, sent).base

@@ -210,7 +210,7 @@ class ChoiceStore:
         return pl.DataFrame(rows, schema=schema, orient="row").cast({"chosen_on": pl.Date})
 
     def put(self, choices: pl.DataFrame) -> None:
-        """Store choices in one transaction; they replace earlier ones for the same business and address."""
+        """Store a review's choices in one transaction, in place of earlier ones for the same business and address."""
         rows = choices.select(*CHOICE_SCHEMA).with_columns(pl.col("chosen_on").to_physical())
         CHOICE_FILE.ensure(self.path)
         with self._use() as db, db:

@@ -120,7 +120,7 @@ def lay_out_columns(
     names: Sequence[str] = ADDED_COLUMNS,
     lang: Lang = "en",
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Return the output's columns as (column, header), first the user's at the positions ``kept``, and warnings."""
+    """Return (column, header) of each output column, first those at the input's positions ``kept``; and warnings."""
     # Columns of an earlier enrichment or labelling (``ours``: contract name → position) are replaced in place. If a
     # user's column has our name, upper or lower case, ours is called ``<name>_bv``, then ``<name>_bv2`` and so on.
     replaced = {place: name for name, place in ours.items()}

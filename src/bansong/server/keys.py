@@ -151,7 +151,7 @@ def list_keys(db: sqlite3.Connection) -> list[Key]:
 
 
 def list_pooled(db: sqlite3.Connection) -> list[str]:
-    """List the valid keys that learned together (in a pool) in an earlier release."""
+    """List the valid keys that shared one folder of labels and scorecards (a pool) in an earlier release."""
     return [id_ for (id_,) in db.execute("SELECT id FROM keys WHERE pool AND revoked IS NULL ORDER BY created, id")]
 
 

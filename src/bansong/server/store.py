@@ -172,7 +172,7 @@ SERVER_FILE: Final = FileKind(
 
 
 def open_server_file(path: Path, *, create: bool = True, writing: bool = True) -> sqlite3.Connection:
-    """Open or create the database; raise :class:`StoreError` if only its folder of files exists."""
+    """Open or create the database; raise :class:`StoreError` if it is missing but its data folder has files."""
     given, path = path, Path(os.path.realpath(path))
     if not path.exists():
         refuse_lost_file(given)

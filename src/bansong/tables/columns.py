@@ -295,7 +295,7 @@ class _NumberColumns:
         return choices[party.number], (note,)
 
     def settle_without(self, chosen: dict[str, Choice]) -> tuple[Alert, ...]:
-        """Choose a blank number column, or none for an address list; alert about number columns without numbers."""
+        """Choose no number column for an address list, else a blank one; alert about columns that hold no numbers."""
         # a first row with an address is refused, since it would be lost as the header
         address = chosen.get("address")
         if address is None or not self._leave_address_list(address):

@@ -200,7 +200,7 @@ class FakeNts(FakeApp):
         return FakeReply(fault.code, fault.body, fault.content_type)
 
     async def _answer(self, request: FakeRequest) -> FakeReply:
-        """Return the reply, or raise :class:`RefusedError` with the name of a fault as text."""
+        """Answer a request, or raise :class:`RefusedError` with a name from :data:`NTS_FAULTS`."""
         body, scope = await request.body(), request.scope
         if (scope["method"], scope["path"]) != ("POST", _PATH):
             raise RefusedError(404, "no_such_service")

@@ -1,4 +1,4 @@
-"""Base of the fakes: ASGI apps with faults; verdicts, dialects and bodies of the service."""
+"""Base of the fakes: ASGI apps with faults, answers of the service, and variants (dialects) of replies."""
 
 from __future__ import annotations
 

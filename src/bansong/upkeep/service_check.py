@@ -42,7 +42,7 @@ _OWNER: Final = gettext_noop("give it to the user as whom the server runs, or ru
 
 
 def check_service(service: Settings, host: str, port: int, plans: Path | None) -> Diagnosis:
-    """Check the options, files, ports and ``plans`` of a server; errors become findings."""
+    """Check a server's options, files, ports and plans; errors become findings."""
     today, running = seoul_day(), _is_running(service.db)
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
         (gettext_noop("versions"), look_at_versions),

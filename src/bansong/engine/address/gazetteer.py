@@ -376,7 +376,7 @@ class StoredSection:
 
 
 class StoredColumn:
-    """A column of a stored section: ``column[places]`` (UInt32) reads only the row groups needed; null for null."""
+    """A column of a stored section: ``column[rows]`` (UInt32; null gives null) reads only the row groups needed."""
 
     def __init__(self, section: StoredSection, name: str) -> None:
         self._section, self._name = section, name

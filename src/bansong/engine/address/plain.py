@@ -1,4 +1,4 @@
-"""Answer addresses of the usual form (region, road, number, units, dong) by tables, without trying readings."""
+"""Find addresses of the usual form (region, road, number, units, dong) by look-up alone."""
 
 # All that is written must be known, character by character: head, 읍 or 면, road and dong by tables, number and units
 # by a closed grammar. What a reading may take for something else is in no table. Other words must be nothing to any

@@ -343,7 +343,7 @@ def find_usual_heads(texts: pl.Series) -> pl.Series:
 
 
 def split_batch(texts: pl.Series) -> pl.Series:
-    """Return the columns of :data:`ADDED` as a Struct, for a batch of texts with single spaces."""
+    """Split the region off texts whose words are one space apart; return the columns :data:`ADDED` as a Struct."""
     place = find_usual_heads(texts)
     frame = pl.DataFrame({"text": texts, "place": place})
     if not place.null_count():
@@ -413,7 +413,7 @@ _EDGES: Final = " ,/:.()-·"
 
 
 def split_anywhere(texts: pl.Series) -> pl.DataFrame:
-    """Return the columns of :data:`ADDED` for texts with single spaces; the region may be anywhere in them."""
+    """Split off the region, wherever it stands in a text of single spaces; return :data:`ADDED`."""
     frame = pl.DataFrame({"text": texts})
     found_at_head = _AT_HEAD.run(frame)
     lines = found_at_head.with_row_index("line")

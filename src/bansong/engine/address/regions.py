@@ -241,7 +241,7 @@ _MIN_TYPO_CHARS: Final = 3  # too little is left of 중구 with a wrong jamo
 
 
 class Head(NamedTuple):
-    """The region that a head means; ``sido`` is ``None`` if several provinces have the district."""
+    """The region at the beginning of an address; ``sido`` is ``None`` if several provinces have the district."""
 
     sido: str | None
     sigungu: str | None
@@ -253,7 +253,7 @@ class Head(NamedTuple):
 
 
 class Heads(TextIndex):
-    """Head texts, one space between words, with their meanings; those without a suffix come last."""
+    """Spellings of regions at the beginning of an address, and what they mean; those without 시, 군, 구 come last."""
 
     def __init__(self, meanings: dict[str, Head]) -> None:
         super().__init__(meanings)

@@ -49,7 +49,7 @@ def normalise(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def compact(text: pl.Expr) -> pl.Expr:
-    """Return a text without spaces, dots, commas, slashes, colons and private characters for brackets."""
+    """Return a text without spaces, dots, commas, slashes, colons, and characters that stand for brackets."""
     odd = where(text.str.contains(_BETWEEN), text)
     return pl.coalesce(odd.str.replace_all(_BETWEEN, ""), text)
 

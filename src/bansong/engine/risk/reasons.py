@@ -130,7 +130,7 @@ class StatusOrigin:
 
 @cache
 def placeholder_of(name: str) -> Placeholder:
-    """Return a placeholder by name; ``<fact>:<source>`` is filled with ``nts`` or the source (see :data:`BY_NTS`)."""
+    """Return a placeholder; ``<fact>:<source>`` becomes ``nts`` where the tax authority told the fact, else the source."""
     fact, colon, source = name.partition(":")
     if not colon:
         return PLACEHOLDERS[name]

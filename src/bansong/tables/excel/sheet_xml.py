@@ -98,7 +98,7 @@ Style = str | pl.Expr  # the number of a cell format: one for all rows (`""` for
 def render_rows(
     frame: pl.DataFrame, columns: Mapping[str, int], styles: Mapping[str, Style], first: int, *, blanks: bool = False
 ) -> pl.DataFrame:
-    """Render rows as XML: ``r`` (Int64, the row's number in the sheet) and ``cells`` (String)."""
+    """Return rows as XML: the columns ``r`` (Int64, the row's number in the sheet) and ``cells`` (String)."""
     # ``blanks``: nulls become cells with a style
     # Text is an inline string, so never a formula. What Excel cannot hold as a number (more than 15 digits, infinities,
     # days before March 1900, time zones) is text. A text whose ``typed_id`` is true becomes what it was.
