@@ -361,7 +361,7 @@ class NameDifference(IntEnum):
 
 
 def patterns(frame: pl.DataFrame, name: str, slip: Literal["hole", "gap"], *keep: str) -> pl.DataFrame:
-    """Return a row for each Hangul syllable of each name: the name with ``?`` in its place (hole) or without it (gap)."""
+    """Return a row for each Hangul syllable: the name with ``?`` in its place (hole) or without it (gap)."""
     pattern = _hole(name) if slip == "hole" else _gap(name)
     return _spell_out(frame.lazy(), name).select(*keep, pattern=pattern).collect(engine="in-memory")
 

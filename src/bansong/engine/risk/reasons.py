@@ -130,7 +130,7 @@ class StatusOrigin:
 
 @cache
 def placeholder_of(name: str) -> Placeholder:
-    """Return a placeholder; ``<fact>:<source>`` becomes ``nts`` where the tax authority told the fact, else the source."""
+    """Return a text to fill in; ``<fact>:<source>`` becomes ``nts`` if the tax authority told it, else the source."""
     fact, colon, source = name.partition(":")
     if not colon:
         return PLACEHOLDERS[name]
