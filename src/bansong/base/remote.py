@@ -517,7 +517,7 @@ def publish_remote(url: RemotePath, seen: RemoteVersion | None = None) -> Iterat
 
 
 def unfinished_error(url: RemotePath, error: OSError) -> OutputError:
-    """Return the error for an output whose local copy could not be written."""
+    """Return the error to raise if the local copy of an output cannot be written."""
     return OutputError(OUTPUT_COPY_UNWRITABLE, url=url, reason=describe_os_error(error))
 
 

@@ -134,6 +134,7 @@ def _type_of(spec: OptionSpec, roles: Iterable[str]) -> dict[str, Any]:
 
 
 def add_all(options: Iterable[Decorator]) -> Decorator:
+    """Return a decorator that adds options to a command, in their order."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(tuple(options)):
@@ -169,6 +170,7 @@ def chosen_status(options: dict[str, Any]) -> StatusOptions:
 
 
 def engine_option(*engines: str) -> Decorator:
+    """Return the option ``--engine`` with a choice of ``engines``."""
     return click.option(
         "--engine",
         type=click.Choice(engines),

@@ -69,6 +69,7 @@ def text(name: str, value: object, remedy: Phrase | None = None) -> str:
 
 
 def optional_text(name: str, value: object) -> str | None:
+    """Return a text argument or ``None``; raise :class:`UsageError` for another type."""
     return None if value is None else text(name, value, Phrase("a str, or leave it out"))
 
 
@@ -83,6 +84,7 @@ def ten_digits(name: str, value: object) -> str:
 
 
 def flag(name: str, value: object) -> bool:
+    """Return a bool argument; raise :class:`UsageError` for another type."""
     if not isinstance(value, bool):
         wrong_type(name, value, Phrase("True or False"))
     return value
@@ -112,10 +114,12 @@ def seconds(name: str, value: object) -> float:
 
 
 def job_id_text(job_id: object) -> str:
+    """Return the id of a job; raise :class:`UsageError` unless it is a text."""
     return text("job_id", job_id, Phrase("the job's identifier as a str, the job_id that create_batch returned"))
 
 
 def watch_id_text(watch_id: object) -> str:
+    """Return the id of a watch entry; raise :class:`UsageError` unless it is a text."""
     return text("watch_id", watch_id, Phrase("the watch_id of an entry as a str"))
 
 

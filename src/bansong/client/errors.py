@@ -140,6 +140,7 @@ def _names_limit(body: bytes) -> bool:
 
 
 def value_message(value: object) -> str | None:
+    """Return the error message in a decoded reply, on one line; ``None`` without one."""
     text = _message(value)
     return one_line(text) if text else None
 

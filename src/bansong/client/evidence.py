@@ -140,12 +140,14 @@ def _parse_leniently(body: bytes, errors: str) -> object:
 
 
 def require_object(value: object) -> Object:
+    """Return a JSON object as it is; raise :class:`UnreadableError` for another value."""
     if isinstance(value, dict):
         return value
     raise UnreadableError(gettext("is {kind}, not an object", kind=_kind(value)))
 
 
 def has_any(value: object, names: Collection[str]) -> bool:
+    """Whether a value is an object with one of these fields."""
     return isinstance(value, dict) and any(name in value for name in names)
 
 
@@ -161,6 +163,7 @@ def unwrap(value: object, names: Collection[str], wrappers: Sequence[str]) -> Ob
 
 
 def first_value(value: Object, names: Iterable[str]) -> Any:
+    """Return the first of these fields that is not null, else ``None``."""
     return next((value[name] for name in names if value.get(name) is not None), None)
 
 
@@ -177,6 +180,7 @@ def as_whole_number(value: object) -> int | None:
 
 
 def identifier(value: object) -> str | None:
+    """Return an id, a text or a whole number, as text; ``None`` for anything else."""
     if isinstance(value, str):
         return value.strip() or None
     if isinstance(value, int) and not isinstance(value, bool):
@@ -185,6 +189,7 @@ def identifier(value: object) -> str | None:
 
 
 def first_identifier(value: Object, names: Iterable[str]) -> str | None:
+    """Return the first of these fields that holds an id, as text; else ``None``."""
     return next((text for text in (identifier(value.get(name)) for name in names) if text), None)
 
 

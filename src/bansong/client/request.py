@@ -140,6 +140,7 @@ class RequestBody:
 
 
 def json_body(content: bytes) -> RequestBody:
+    """Return a request body of JSON bytes."""
     return RequestBody(iter(()), content, length=len(content), content_type="application/json")
 
 
@@ -214,6 +215,7 @@ def post_request(
     *,
     replacing: bool = False,
 ) -> ServiceRequest[T]:
+    """Return a POST request with a JSON body; ``read`` parses the reply."""
     encoded = json.dumps(content, separators=(",", ":")).encode()
     return ServiceRequest("POST", path, read, lambda: json_body(encoded), headers=headers, replacing=replacing)
 

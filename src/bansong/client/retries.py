@@ -95,12 +95,14 @@ _OVERLOAD: Final = frozenset({502, 503, 504})
 
 
 def error_action(error: ServiceError) -> Action:
+    """Return what a run does after an error of the service."""
     if isinstance(error, RejectedError) and is_redirect(error):
         return Action.END_RUN
     return next(ERROR_ACTIONS[kind] for kind in type(error).__mro__ if kind in ERROR_ACTIONS)
 
 
 def is_redirect(error: ServiceError) -> bool:
+    """Whether the service answered with a redirect (3xx)."""
     return error.status is not None and 300 <= error.status < 400
 
 

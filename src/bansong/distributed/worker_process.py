@@ -53,6 +53,7 @@ def map_partition(verifier: BatchVerifier, batches: Iterable[RecordBatch]) -> It
 def map_partition_keys(
     verifier: BatchVerifier, beside: Sequence[str], batches: Iterable[RecordBatch]
 ) -> Iterator[RecordBatch]:
+    """Yield the row keys of a partition, followed by its columns ``beside``."""
     return verifier.map_keys(batches, beside)
 
 

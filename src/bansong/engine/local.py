@@ -324,6 +324,7 @@ REGISTRY_MISSING: Final = Problem("alert.registry_missing", "no registry was giv
 
 
 def how_to_check_statuses() -> Phrase:
+    """Return advice on how to get statuses."""
     return Phrase(
         "ask the tax authority with {status} and a free key of data.go.kr in BANSONG_NTS_KEY, or build a list of "
         "statuses with `bansong data build-registry LISTS… -o registry.parquet` and run this again with {registry}",
@@ -333,6 +334,7 @@ def how_to_check_statuses() -> Phrase:
 
 
 def stale_registry_alert(registry: Registry | None, stale_after: int, today: date) -> Notice | None:
+    """Return an alert if the newest status of a registry is older than ``stale_after`` days."""
     if registry is None or registry.newest is None or registry.newest >= today - timedelta(days=stale_after):
         return None
     return Notice(REGISTRY_STALE, path=registry.path, day=registry.newest, days=stale_after)

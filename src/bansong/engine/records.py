@@ -113,6 +113,7 @@ _FACTS: Final = pl.Struct({CROWDED: pl.Boolean, SEVERAL: pl.Boolean})
 
 
 def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Add :data:`CROWDED` and :data:`SEVERAL` (Boolean) to the rows of a whole file."""
     return with_found_features(rows, find_cross_row_features(rows))
 
 

@@ -265,6 +265,7 @@ def fingerprint(job: JobFile, one: JobInput, folder: Path, content: str) -> str:
 
 
 def is_asking(job: JobFile, folder: Path) -> bool:
+    """Whether a job asks the tax authority for statuses."""
     return StatusOptions(**options_in(job.status, StatusOptions, folder)).is_asking
 
 

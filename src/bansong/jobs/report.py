@@ -86,6 +86,7 @@ def _describe_changes(job: str, rows: int, since: float | None, counts: Mapping[
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:
+    """Return the counts of changes in words, without zeros."""
     return ", ".join(gettext(_WORDS[kind], count=counts[kind]) for kind in CHANGES if counts.get(kind))
 
 

@@ -131,6 +131,7 @@ def _is_road_of_region() -> pl.Expr:
 
 
 def find_successors(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find the buildings that replaced abolished addresses."""
     found = find_abolished(lookups, rows)
     return found.drop_nulls("place") if found["place"].null_count() else found
 
@@ -143,6 +144,7 @@ def find_abolished(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_same_main_number(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find buildings on the written road with the same main number and any sub-number."""
     roads = _find_roads(lookups, rows)
     if roads.is_empty():
         return NO_CANDIDATES
@@ -330,6 +332,7 @@ def _keep_in_scope(lookups: Lookups, found: pl.DataFrame, table: pl.DataFrame, v
 
 
 def find_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find buildings by road or lot in every region that the address allows."""
     return pl.concat([find_road_in_scope(lookups, rows), find_lot_in_scope(lookups, rows)])
 
 

@@ -127,7 +127,7 @@ class Gazetteer:
 
     @property
     def has_building_codes(self) -> bool:
-        """Whether it has official numbers of buildings; files before format 3 have none."""
+        """Whether the gazetteer has the official numbers of buildings (from file format 3 on)."""
         return bool(self.about.get("building_codes"))
 
     def cautions(self, today: date) -> tuple[str, ...]:
@@ -276,6 +276,7 @@ lot_key: Final = building_key  # of legal dong, 산여부 and lot number
 
 
 def unpack_numbers(key: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+    """Return underground flag, main number and sub-number of a building key."""
     return (key // _SIGN_WEIGHT) % 4, (key // NUMBER_LIMIT) % NUMBER_LIMIT, key % NUMBER_LIMIT
 
 

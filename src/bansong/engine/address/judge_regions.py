@@ -19,6 +19,7 @@ JUDGED: Final = ("match_level", "region", "numbered", "beside", "postal_match", 
 
 
 def judge_batch(addresses: pl.Series) -> pl.Series:
+    """Return the columns :data:`JUDGED` as a Struct, for a Struct of ``address`` and ``zipcode``."""
     frame = addresses.struct.unnest()
     return _judge_regions(frame).hstack(parse.read_numbers(frame))[list(JUDGED)].to_struct("address")
 

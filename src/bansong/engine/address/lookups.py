@@ -231,10 +231,12 @@ def bears_name() -> pl.Expr:
 
 
 def index_building_names(named: pl.DataFrame) -> Index:
+    """Return an index from dong and building name to buildings."""
     return Index.of(named.drop_nulls("name"), text_key("dong", compact_building(pl.col("name"))), "place")
 
 
 def postal_places(zipcode: pl.Series, dong: pl.Series, building: pl.Series) -> pl.DataFrame:
+    """Return the distinct combinations of postal code, dong and road."""
     return pl.DataFrame({"zip": zipcode, "dong": dong, "road": _road_of(building)}).unique()
 
 

@@ -221,6 +221,7 @@ def match_addresses(lookups: Lookups, parsed: pl.DataFrame) -> pl.DataFrame:
 
 
 def open_rows(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Add the columns that the readings need beside those of the parser."""
     rows = lookups.settle_scope(rows)
     return rows.with_columns(needs_witness=pl.lit(False), narrowed=_has_sole_district(lookups, rows))
 

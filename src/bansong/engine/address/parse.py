@@ -75,6 +75,7 @@ def read_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def show_brackets(text: pl.Expr) -> pl.Expr:
+    """Put the brackets back that were replaced during parsing."""
     odd = where(text.str.contains(_OPEN, literal=True) | text.str.contains(_UNIT_OPEN, literal=True), text)
     odd = odd.str.replace(f"^{_UNIT_OPEN}([^{_UNIT_CLOSE}]*){_UNIT_CLOSE} ?", "$1 ").str.strip_chars(" ,")
     back = {_OPEN: "(", _CLOSE: ")", _UNIT_OPEN: "(", _UNIT_CLOSE: ")"}

@@ -80,6 +80,7 @@ class Catalogue:
 
 @cache
 def catalogue() -> Catalogue:
+    """Return the table of all spellings of regions, built once a process."""
     tables = {
         "heads": heads(),
         "unspaced": unspaced_heads(),
@@ -431,6 +432,7 @@ _AT_HEAD: Final = PreparedStep(lambda texts: split_head(texts, "text").select(*A
 
 
 def names_region(word: pl.Expr) -> pl.Expr:
+    """Whether a word is the name of a province or a district."""
     return _province_index().holds(word) | _district_index().holds(word)
 
 

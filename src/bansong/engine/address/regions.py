@@ -70,6 +70,7 @@ def _is_within(place: Region, region: Region) -> bool:
 
 @cache
 def regions() -> Regions:
+    """Load the provinces and districts of ``regions.toml``, once a process."""
     text = files("bansong.engine.address").joinpath("regions.toml").read_text(encoding="utf-8")
     content = tomllib.loads(text)
     provinces = tuple(_parse_province(entry) for entry in content["province"])
@@ -144,6 +145,7 @@ def stem(name: str) -> str | None:
 
 
 def spellings(sigungu: str) -> Iterator[Spelling]:
+    """Yield the ways in which people write a district."""
     city, _, ward = sigungu.partition(" ")
     if not ward:
         yield Spelling(city, False)
@@ -171,6 +173,7 @@ def level_number(sido: pl.Expr) -> pl.Expr:
 
 
 def level_named(number: pl.Expr) -> pl.Expr:
+    """Return the region level (String) for the number of a level."""
     return pl.lit(_levels()[1]).gather(number.cast(pl.UInt32))
 
 
@@ -360,6 +363,7 @@ def _resolve_district(text: str, places: set[Region]) -> Head:
 
 @cache
 def districts_alone() -> Heads:
+    """Return the districts that are written without their province."""
     return Heads({text: head for text, head in _district_heads().items() if not head.bare})
 
 
@@ -398,6 +402,7 @@ def following() -> Following:
 
 @cache
 def unspaced_heads() -> Heads:
+    """Return the spellings of regions without spaces between their words."""
     found: dict[str, Head] = {}
     for text, head in heads().meanings.items():
         if not head.bare and head.sigungu is not None:
@@ -419,6 +424,7 @@ def district_words() -> tuple[str, ...]:
 
 
 def province_words() -> tuple[str, ...]:
+    """Return all spellings of provinces, the longest first."""
     names = {text for province in regions().provinces for text in province.written}
     return tuple(sorted(names, key=len, reverse=True))
 
