@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from bansong.base.options import ServiceKeywords as ServiceKeywords
     from bansong.base.options import ServiceOptions as ServiceOptions
     from bansong.base.options import StatusOptions as StatusOptions
-    from bansong.base.options import WriteOptions as WriteOptions
     from bansong.client.blocking import BlockingClient as BlockingClient
     from bansong.client.client import Client as Client
     from bansong.engine.address.gazetteer import Gazetteer as Gazetteer
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from bansong.run.enrich import enrich as enrich
     from bansong.run.enrich import plan as plan
     from bansong.run.files_report import FilesReport as FilesReport
+    from bansong.run.options import WriteOptions as WriteOptions
     from bansong.run.report import Report as Report
     from bansong.run.statuses import afetch_status as afetch_status
     from bansong.run.statuses import fetch_status as fetch_status
@@ -74,7 +74,7 @@ _NAMES = {
     "base.errors": ("BansongError", "GazetteerError"),
     "base.key": ("ApiKey",),
     "base.messages": ("set_language",),
-    "base.options": ("EngineKind", "ReadOptions", "ServiceKeywords", "ServiceOptions", "StatusOptions", "WriteOptions"),
+    "base.options": ("EngineKind", "ReadOptions", "ServiceKeywords", "ServiceOptions", "StatusOptions"),
     "client.blocking": ("BlockingClient",),
     "client.client": ("Client",),
     "engine.address.gazetteer": ("Gazetteer",),
@@ -94,6 +94,7 @@ _NAMES = {
     "reference.reviews": ("ReviewReport", "apply_review"),
     "run.enrich": ("EnrichKeywords", "FrameKeywords", "VerifyKeywords", "aenrich", "enrich", "plan"),
     "run.files_report": ("FilesReport",),
+    "run.options": ("WriteOptions",),
     "run.report": ("Report",),
     "run.statuses": ("afetch_status", "fetch_status"),
     "run.verify": ("Verification", "verify", "verify_frame"),

@@ -1,4 +1,4 @@
-"""Options of reading, writing, buying and fetching statuses; the kinds of engines."""
+"""Options of reading, buying and fetching statuses; the kinds of engines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from bansong.base.errors import Problem, UsageError
 from bansong.base.files import variable
-from bansong.base.messages import LANGS, Lang, Listed, Option, Phrase, gettext, gettext_noop
+from bansong.base.messages import Listed, Option, Phrase, gettext, gettext_noop
 from bansong.base.option import (
     Inputs,
     Options,
@@ -305,16 +305,12 @@ def service_options(engine: str, keywords: ServiceKeywords) -> ServiceOptions:
 ALL_SHEETS: Final = "*"  # a sheet's name that means every sheet with business numbers
 
 
-def _names_headers(value: object) -> bool:
+def is_text_or_texts(value: object) -> bool:
     return isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(one, str) for one in value))
 
 
 def _names_columns(value: object) -> bool:
-    return isinstance(value, Mapping) and all(map(_names_headers, value.values()))
-
-
-def _is_list_of_texts(value: object) -> bool:
-    return not isinstance(value, str) and _names_headers(value)
+    return isinstance(value, Mapping) and all(map(is_text_or_texts, value.values()))
 
 
 class ReadKeywords(TypedDict, total=False):
@@ -353,7 +349,7 @@ class ReadOptions(Options):
     sheet: str | Sequence[str] | None = option(
         flag="--sheet NAME",
         job="inputs.sheet",
-        rule=Rule(_names_headers, gettext_noop("the name of a sheet, or a list")),
+        rule=Rule(is_text_or_texts, gettext_noop("the name of a sheet, or a list")),
         help="The sheet of a workbook; by default the one that holds the number column. Several may be given; '*' is "
         "every sheet with business numbers.",
         inputs=Inputs(("xlsx", "xls", "xlsb", "ods", "html"), gettext_noop("workbooks")),
@@ -387,88 +383,6 @@ class ReadOptions(Options):
         job="inputs.delimiter",
         help=r"What stands between the cells of CSV inputs, such as ^ or \t or \x01; by default it is detected.",
         inputs=_CSV_FILES,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class WriteOptions(Options):
-    """How to write an output file; see :func:`bansong.enrich` for each field."""
-
-    output_encoding: str | None = option(
-        flag="--output-encoding NAME",
-        job="output.encoding",
-        help="The encoding of a CSV output; by default the input's.",
-    )
-    in_place: bool = option(
-        False, flag="--in-place", help="Replace the input by the enriched file; the old one stays as NAME.bak."
-    )
-    backup: bool = option(True, off="--no-backup", help="With --in-place: keep no NAME.bak.")
-    select: Sequence[str] | None = option(
-        flag="--select COLUMNS",
-        job="output.select",
-        help="Which of your columns the output keeps, separated by commas; by default all. #3 means the third column.",
-    )
-    prefix: str = option(
-        "",
-        flag="--prefix P",
-        job="output.prefix",
-        rule=Rule(lambda value: isinstance(value, str), gettext_noop("a text; an empty one for none")),
-        help="What goes before the names of the added columns.",
-    )
-    summary: bool = option(
-        False,
-        flag="--summary",
-        job="output.summary",
-        help="Add a sheet with the run's figures to a workbook that is made anew.",
-    )
-    with_outcomes: bool = option(
-        False,
-        flag="--with-outcomes",
-        job="output.with_outcomes",
-        help="Add bounced, bounce_reason and bounced_at: what became of the last letter, as `bansong label` recorded "
-        "it.",
-    )
-    manifest: str | Path | None = option(
-        flag="--manifest", help="Where the run's record goes; by default into the state directory."
-    )
-    extra_columns: Sequence[str] = option(
-        (),
-        flag="--extra-columns COLUMNS",
-        rule=Rule(_is_list_of_texts, gettext_noop("a list of columns, all texts")),
-        help="Add columns behind the nine, separated by commas: duplicate_of, match_level, district_code, "
-        "building_code.",
-    )
-    split: str | None = option(
-        flag="--split",
-        choices=("action", "조치"),
-        help="Write a file for each action beside the output, too: OUT.send.csv and so on, together with every row.",
-    )
-    letters: str | Path | None = option(
-        flag="--letters OUT",
-        help="Write the list for the mail house, too: name, address and postal code of each letter to be sent.",
-    )
-    letter_cost: float | None = option(
-        flag="--letter-cost WON", help="What a letter costs: the report says what is saved."
-    )
-    allow_empty: bool = option(
-        False,
-        flag="--allow-empty",
-        help="With --letters, --split: let a list without a letter replace an earlier list, too.",
-    )
-    report: str | Path | None = option(
-        flag="--report OUT", help="Write a web page of the run, too: OUT.html, to read, print and pass on."
-    )
-    unmask: bool = option(False, flag="--unmask", help="With --report: show numbers, names and addresses in the clear.")
-    review: str | Path | None = option(
-        flag="--review OUT.xlsx",
-        help="Write a workbook of the addresses that are not sure, too, to choose from: see `bansong data "
-        "apply-review`.",
-    )
-    headers: Lang | None = option(
-        flag="--headers",
-        choices=LANGS,
-        job="output.headers",
-        help="ko: Korean headers for the added columns of a CSV file or workbook, and Korean words in them.",
     )
 
 

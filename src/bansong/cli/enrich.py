@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from bansong.base.messages import current_language, gettext, gettext_noops
-from bansong.base.options import ALL_SHEETS, ENGINE_KINDS, ReadOptions, ServiceOptions, StatusOptions, WriteOptions
+from bansong.base.options import ALL_SHEETS, ENGINE_KINDS, ReadOptions, ServiceOptions, StatusOptions
 from bansong.base.schema import word_of
 from bansong.cli.console import (
     end_with,
@@ -37,7 +37,7 @@ from bansong.cli.options import (
     options_of,
     progress_option,
 )
-from bansong.run.options import LocalOptions, RunOptions
+from bansong.run.options import LocalOptions, RunOptions, WriteOptions
 
 _planned_options: Final = add_all(
     [

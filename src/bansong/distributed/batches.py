@@ -20,7 +20,7 @@ from bansong.base.errors import BansongError, GazetteerError, InputError, Proble
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Option, Phrase, gettext, parameter
 from bansong.base.option import take_options
-from bansong.base.options import ReadOptions, WriteOptions, check_keywords
+from bansong.base.options import ReadOptions, check_keywords
 from bansong.base.schema import ADDED_COLUMNS, seoul_day
 from bansong.distributed.worker_process import build_with_threads, describe_process
 from bansong.engine.address.batches import BYTES_AT_ONCE, ROWS_AT_ONCE
@@ -32,6 +32,7 @@ from bansong.engine.registry import ATTACHED, Registry
 from bansong.history.labels import read_history
 from bansong.run import accounting
 from bansong.run.enrich import AnyEngine, BatchKeywords, take_request
+from bansong.run.options import WriteOptions
 from bansong.run.survey import RowReader, prepare_table
 from bansong.tables import frames
 from bansong.tables.table import Table, contract_name, unique_names, written_column

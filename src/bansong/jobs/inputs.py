@@ -22,15 +22,7 @@ from bansong.base.errors import BansongError, InputError, OutputError, Problem, 
 from bansong.base.files import RemotePath, as_path, describe_given, is_remote, sha256_of
 from bansong.base.key import ApiKey
 from bansong.base.messages import describe_os_error, gettext
-from bansong.base.options import (
-    ALL_SHEETS,
-    ReadOptions,
-    ServiceKeywords,
-    ServiceOptions,
-    StatusOptions,
-    WriteOptions,
-    status_options,
-)
+from bansong.base.options import ALL_SHEETS, ReadOptions, ServiceKeywords, ServiceOptions, StatusOptions, status_options
 from bansong.base.publish import backed_up, find_foreign, make_folder, publish_file
 from bansong.base.remote import fetch_file, look_at_input, look_at_object
 from bansong.base.schema import Alert, seoul_day
@@ -41,7 +33,7 @@ from bansong.jobs.state import AnswerRecorder, EarlierRows, locate, options_in
 from bansong.run.accounting import kept_alert
 from bansong.run.enrich import EngineRequest
 from bansong.run.files_report import FilesReport
-from bansong.run.options import LocalOptions, RunOptions
+from bansong.run.options import LocalOptions, RunOptions, WriteOptions
 from bansong.run.outputs import Outputs
 from bansong.run.report import Report
 from bansong.run.runner import Run

@@ -25,7 +25,6 @@ from bansong.base.options import (
     ServiceKeywords,
     StatusOptions,
     StatusSource,
-    WriteOptions,
     check_keywords,
     engine_kind,
     service_options,
@@ -40,7 +39,7 @@ from bansong.history.labels import Labels, read_history
 from bansong.history.scorecards import resolve_model
 from bansong.reference.reviews import Choices, read_choices
 from bansong.run.files_report import FilesReport
-from bansong.run.options import LocalOptions, RunOptions
+from bansong.run.options import LocalOptions, RunOptions, WriteOptions
 from bansong.run.report import Report
 from bansong.run.runner import Run
 from bansong.run.table import RunStart

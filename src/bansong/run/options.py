@@ -1,21 +1,107 @@
-"""Options of the local engine and of a run; the list of all option classes."""
+"""Options of writing, of the local engine and of a run; the list of all option classes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from bansong.base.messages import Lang
-from bansong.base.option import Options, option
-from bansong.base.options import ReadOptions, ServiceOptions, StatusOptions, StatusSource, WriteOptions
+from bansong.base.messages import LANGS, Lang, gettext_noop
+from bansong.base.option import Options, Rule, option
+from bansong.base.options import ReadOptions, ServiceOptions, StatusOptions, StatusSource, is_text_or_texts
 
 if TYPE_CHECKING:
     from bansong.base.display import AskedProgress
     from bansong.engine.address.gazetteer import Gazetteer
     from bansong.engine.registry import Registry
     from bansong.engine.risk.scorecard import Scorecard
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions(Options):
+    """How to write an output file; see :func:`bansong.enrich` for each field."""
+
+    output_encoding: str | None = option(
+        flag="--output-encoding NAME",
+        job="output.encoding",
+        help="The encoding of a CSV output; by default the input's.",
+    )
+    in_place: bool = option(
+        False, flag="--in-place", help="Replace the input by the enriched file; the old one stays as NAME.bak."
+    )
+    backup: bool = option(True, off="--no-backup", help="With --in-place: keep no NAME.bak.")
+    select: Sequence[str] | None = option(
+        flag="--select COLUMNS",
+        job="output.select",
+        help="Which of your columns the output keeps, separated by commas; by default all. #3 means the third column.",
+    )
+    prefix: str = option(
+        "",
+        flag="--prefix P",
+        job="output.prefix",
+        rule=Rule(lambda value: isinstance(value, str), gettext_noop("a text; an empty one for none")),
+        help="What goes before the names of the added columns.",
+    )
+    summary: bool = option(
+        False,
+        flag="--summary",
+        job="output.summary",
+        help="Add a sheet with the run's figures to a workbook that is made anew.",
+    )
+    with_outcomes: bool = option(
+        False,
+        flag="--with-outcomes",
+        job="output.with_outcomes",
+        help="Add bounced, bounce_reason and bounced_at: what became of the last letter, as `bansong label` recorded "
+        "it.",
+    )
+    manifest: str | Path | None = option(
+        flag="--manifest", help="Where the run's record goes; by default into the state directory."
+    )
+    extra_columns: Sequence[str] = option(
+        (),
+        flag="--extra-columns COLUMNS",
+        rule=Rule(
+            lambda value: not isinstance(value, str) and is_text_or_texts(value),
+            gettext_noop("a list of columns, all texts"),
+        ),
+        help="Add columns behind the nine, separated by commas: duplicate_of, match_level, district_code, "
+        "building_code.",
+    )
+    split: str | None = option(
+        flag="--split",
+        choices=("action", "조치"),
+        help="Write a file for each action beside the output, too: OUT.send.csv and so on, together with every row.",
+    )
+    letters: str | Path | None = option(
+        flag="--letters OUT",
+        help="Write the list for the mail house, too: name, address and postal code of each letter to be sent.",
+    )
+    letter_cost: float | None = option(
+        flag="--letter-cost WON", help="What a letter costs: the report says what is saved."
+    )
+    allow_empty: bool = option(
+        False,
+        flag="--allow-empty",
+        help="With --letters, --split: let a list without a letter replace an earlier list, too.",
+    )
+    report: str | Path | None = option(
+        flag="--report OUT", help="Write a web page of the run, too: OUT.html, to read, print and pass on."
+    )
+    unmask: bool = option(False, flag="--unmask", help="With --report: show numbers, names and addresses in the clear.")
+    review: str | Path | None = option(
+        flag="--review OUT.xlsx",
+        help="Write a workbook of the addresses that are not sure, too, to choose from: see `bansong data "
+        "apply-review`.",
+    )
+    headers: Lang | None = option(
+        flag="--headers",
+        choices=LANGS,
+        job="output.headers",
+        help="ko: Korean headers for the added columns of a CSV file or workbook, and Korean words in them.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from bansong.base.errors import OutputError, Problem, UsageError
 from bansong.base.files import RemotePath, as_path, is_remote, private_folder, sha256_of
-from bansong.base.options import WriteOptions
 from bansong.base.publish import backed_up, find_foreign, publish_file
 from bansong.base.remote import InputData, look_at_output
 from bansong.base.schema import ADDED_COLUMNS
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.run.columns import Target, choose_stream, choose_target
+from bansong.run.options import WriteOptions
 from bansong.run.side_files import SideFiles
 from bansong.tables.detect import EXTENSIONS, STREAM, default_output
 from bansong.tables.inputs import InputFile, is_one_file

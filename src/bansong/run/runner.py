@@ -18,7 +18,7 @@ from bansong.base.display import Progress
 from bansong.base.errors import BansongError, InputError, Problem, StoppedError, UsageError
 from bansong.base.files import as_path, private_folder
 from bansong.base.messages import Option, gettext, ngettext
-from bansong.base.options import ALL_SHEETS, ReadOptions, WriteOptions
+from bansong.base.options import ALL_SHEETS, ReadOptions
 from bansong.base.publish import backed_up, find_foreign, make_folder, publish_file
 from bansong.engine.local import NUMBER
 from bansong.engine.protocol import Engine, Purchase, Records, RunContext
@@ -29,6 +29,7 @@ from bansong.run.accounting import sum_statuses
 from bansong.run.columns import Target, with_duplicates
 from bansong.run.files_report import FilesReport, agree_together, record_of_files
 from bansong.run.manifest import default_manifest, record_of, write_manifest
+from bansong.run.options import WriteOptions
 from bansong.run.outputs import Outputs
 from bansong.run.report import Report
 from bansong.run.survey import (

@@ -16,7 +16,6 @@ import polars as pl
 from bansong.base.errors import Notice, Problem, UsageError
 from bansong.base.files import RemotePath, as_path
 from bansong.base.messages import Lang, Option, current_language, gettext, ngettext
-from bansong.base.options import WriteOptions
 from bansong.base.publish import publish_file
 from bansong.base.remote import fetch_file, look_at_output
 from bansong.base.schema import ACTIONS, HEADERS, word_of
@@ -27,6 +26,7 @@ from bansong.reference.reviews import check_review, write_review
 from bansong.run import accounting
 from bansong.run.accounting import OTHER
 from bansong.run.columns import FIRST, Target
+from bansong.run.options import WriteOptions
 from bansong.tables import frames
 from bansong.tables.detect import output_format, write_table
 from bansong.tables.streams import unpacked_name

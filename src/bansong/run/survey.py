@@ -17,7 +17,7 @@ import polars as pl
 from bansong.base.errors import BansongError, ColumnError, InputError, NoTableError, Problem, UsageError
 from bansong.base.files import as_path, is_remote, private_folder
 from bansong.base.messages import Lang, Option, describe_os_error, gettext, gettext_noop, ngettext, parameter
-from bansong.base.options import ALL_SHEETS, EngineKind, ReadOptions, WriteOptions
+from bansong.base.options import ALL_SHEETS, EngineKind, ReadOptions
 from bansong.base.remote import InputData, fetch_file
 from bansong.base.schema import (
     ADDED_COLUMNS,
@@ -42,6 +42,7 @@ from bansong.run.columns import (
     open_elsewhere,
     refuse_wide,
 )
+from bansong.run.options import WriteOptions
 from bansong.run.outputs import Outputs
 from bansong.run.report import Report
 from bansong.run.side_files import SideFiles

@@ -24,7 +24,7 @@ from bansong.base.errors import Problem, UsageError
 from bansong.base.files import new_run_id
 from bansong.base.messages import Option, current_language, gettext
 from bansong.base.option import take_options
-from bansong.base.options import ReadOptions, WriteOptions, check_keywords
+from bansong.base.options import ReadOptions, check_keywords
 from bansong.engine.local import ROW_PROBLEM
 from bansong.engine.protocol import Purchase, Records, RunContext
 from bansong.engine.records import ROW_ID, with_digits
@@ -34,6 +34,7 @@ from bansong.run.accounting import RowCounts, statuses_of
 from bansong.run.charts import waterfall
 from bansong.run.columns import unknown_extra_columns, with_duplicates, with_extra_columns
 from bansong.run.enrich import AnyEngine, FrameKeywords, VerifyKeywords, take_request
+from bansong.run.options import WriteOptions
 from bansong.run.survey import PreparedTable, prepare_table
 from bansong.run.table import AnsweredRecords, EngineStep
 from bansong.tables import frames

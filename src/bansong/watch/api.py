@@ -17,9 +17,10 @@ from bansong.base.errors import DoubtError, NotFoundError, Problem, RejectedErro
 from bansong.base.files import as_path, variable
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Option, Phrase, count_rows, gettext_noop, gettext_of
-from bansong.base.options import ReadOptions, WriteOptions, check_keywords, service_options
+from bansong.base.options import ReadOptions, check_keywords, service_options
 from bansong.client.dispatcher import Halt
 from bansong.notify.queue import korean_iso
+from bansong.run.options import WriteOptions
 from bansong.run.survey import NO_ADDRESS, PreparedTable, prepare_table
 from bansong.tables.detect import open_table, reading
 from bansong.watch import store
