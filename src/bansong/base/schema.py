@@ -48,6 +48,8 @@ GRADES: Final = ("A", "B", "C", "D", "E")
 ACTIONS: Final = ("send", "fix_address", "confirm", "hold", "do_not_send")
 ROW_STATUSES: Final = ("verified", "cached", "invalid", "pending", "in_doubt", "failed")
 
+DECIDED_MARKS: Final[Mapping[Lang, str]] = {"en": "decided by hand", "ko": "직접 결정"}  # in `row_note`
+
 REASON_SEPARATOR: Final = " | "  # in formats without lists (CSV, Excel)
 
 

@@ -16,7 +16,7 @@ import polars as pl
 
 from bansong.base.display import Progress
 from bansong.base.errors import BansongError, InputError, Problem, StoppedError, UsageError
-from bansong.base.files import as_path, private_folder
+from bansong.base.files import as_path, is_remote, private_folder
 from bansong.base.messages import Option, gettext, ngettext
 from bansong.base.options import ALL_SHEETS, ReadOptions
 from bansong.base.publish import backed_up, find_foreign, make_folder, publish_file
@@ -28,7 +28,7 @@ from bansong.run import side_files
 from bansong.run.accounting import sum_statuses
 from bansong.run.columns import Target, with_duplicates
 from bansong.run.files_report import FilesReport, agree_together, record_of_files
-from bansong.run.manifest import default_manifest, record_of, write_manifest
+from bansong.run.manifest import default_manifest, may_hold_decisions, record_of, write_manifest
 from bansong.run.options import WriteOptions
 from bansong.run.outputs import Outputs
 from bansong.run.report import Report
@@ -44,7 +44,7 @@ from bansong.run.survey import (
     prepare_output,
 )
 from bansong.run.table import AnsweredRecords, EngineStep, Observe, RunStart, TableRun, files_read, versions_of
-from bansong.tables.detect import STREAM, reading, send_output
+from bansong.tables.detect import STREAM, output_format, reading, send_output
 from bansong.tables.inputs import InputFile, collect_inputs, label_inputs
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Run:
                     write_manifest(record_of_files(report), record_file)
                     return report
                 (one,) = survey.inputs
-                table = self._table_run(one, one.tables[0], step, resources)
+                table = self._with_decisions(self._table_run(one, one.tables[0], step, resources), one)
                 with table.publish(one.target, record, step.answer) as alone:
                     one.refuse_change()  # rows and answers may be of two versions
                     write_manifest(record_of(alone), record_file)
@@ -249,7 +249,8 @@ class Run:
                 target = one.target if is_last else replace(one.target, path=made, backup=False, private=True)
                 answer = step.answer if together is None else partial(together.at, first)
                 with ExitStack() as resources:
-                    run = replace(self._table_run(one, table, step, resources, target, book), observe=observe)
+                    run = self._table_run(one, table, step, resources, target, book)
+                    run = replace(self._with_decisions(run, one, table.sheet), observe=observe)
                     with run.publish(target, None, answer) as report:
                         one.refuse_change()
                 reports.append(replace(report, sheet=table.sheet))
@@ -282,6 +283,25 @@ class Run:
         table_run = TableRun(one.file.path, self.start, step.engine, prepared, rows, self.known, *own)
         return replace(table_run, with_outcomes=with_outcomes, asked=step.asked, observe=self.observe)
 
+    def _with_decisions(self, run: TableRun, one: SurveyedInput, sheet: str | None = None) -> TableRun:
+        # what people wrote into the earlier output that was named, or that is replaced
+        path, given, write = one.target.path, self.outputs.write.decisions, self.outputs.write
+        if one.target.streamed and given is None:
+            return run
+        recorded = path if sheet is None else path.with_name(f"{path.name} {sheet}")
+        run = replace(run, recorded=None if is_remote(path) or one.target.streamed else recorded)
+        if given is False or (given is None and not may_hold_decisions(path, recorded)):
+            return run
+        from bansong.run.decisions import read_decisions  # few runs replace what people worked in
+
+        earlier, named = (path, False) if given is None else (as_path(given), True)
+        read = ReadOptions(sheet=sheet if output_format(earlier).can.splices_sheets else None)
+        found = read_decisions(earlier, run.prepared, run.rows, read, write.prefix, named=named)
+        if found is None:
+            return run
+        layout = (*run.prepared.layout, *found.columns.items())
+        return replace(run, decisions=found, prepared=replace(run.prepared, layout=layout))
+
     def _report(
         self, parts: Sequence[Report], survey: InputSurvey, step: EngineStep, purchase: Purchase | None
     ) -> FilesReport:
@@ -308,8 +328,8 @@ class Run:
             if read.input_format is not None and self.files[0].path != STREAM:
                 raise UsageError(INPUT_FORMAT_NEEDLESS)
             return
-        for name in ("report", "review"):
-            if getattr(write, name) is not None:
+        for name in ("report", "review", "decisions"):
+            if getattr(write, name) not in (None, False):
                 raise UsageError(ONE_TABLE_ONLY, option=Option(name))
         if write.unmask:
             raise UsageError(side_files.UNMASK_WITHOUT_REPORT)

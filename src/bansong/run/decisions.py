@@ -1,0 +1,289 @@
+"""What people decided in an enriched file: kept by the next run, or mailed by `bansong letters`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Self, Unpack
+
+import polars as pl
+import polars.selectors as cs
+
+from bansong.base.display import Shown
+from bansong.base.errors import BansongError, InputError, Notice, Problem
+from bansong.base.files import as_path, private_folder
+from bansong.base.forking import refuse_after_fork
+from bansong.base.messages import Lang, current_language, gettext
+from bansong.base.options import ENGINE_KINDS, ReadKeywords, ReadOptions, check_keywords
+from bansong.base.remote import fetch_file
+from bansong.base.schema import ACTIONS, ADDED_COLUMNS, DECIDED_MARKS, HEADERS, Alert, Choice, code_expr, word_of
+from bansong.engine.records import DIGITS, ROW_ID
+from bansong.engine.risk.reasons import AT_BEST, LEVEL, parse_reasons
+from bansong.engine.text import postal_digits
+from bansong.run.accounting import kept_alert
+from bansong.run.changes import without_space
+from bansong.run.columns import keep_apart
+from bansong.run.manifest import DECIDED, find_record, row_digests
+from bansong.run.options import WriteOptions
+from bansong.run.runner import AnswersForLetters
+from bansong.run.side_files import SideFiles, WrittenSides
+from bansong.run.survey import PreparedTable, prepare_table
+from bansong.tables.detect import open_table, reading
+from bansong.tables.table import KEPT, Table
+
+NOT_AN_OUTPUT: Final = Problem(
+    "decisions.not_an_output", "{path}: has no column `action` of ours; give a file that `bansong enrich` wrote"
+)
+ACTIONS_UNKNOWN: Final = Problem(
+    "decisions.actions_unknown",
+    "{path}: {count:,} row has an unknown action ({listed}); write {known}, or leave the cell empty",
+    "{path}: {count:,} rows have unknown actions ({listed}); write {known}, or leave the cells empty",
+)
+SENT_BY_HAND: Final = Problem(
+    "alert.sent_by_hand",
+    "{count:,} row says `send` by hand, against bansong's own answer: row {rows}",
+    "{count:,} rows say `send` by hand, against bansong's own answer: rows {rows}",
+)
+DECISIONS_LOST: Final = Problem(
+    "alert.decisions_lost",
+    "{path}: what people wrote in {count:,} row was not kept, because number, name or address are not in the list as "
+    "they were, or are there twice with different decisions: row {rows}",
+    "{path}: what people wrote in {count:,} rows was not kept, because number, name or address are not in the list as "
+    "they were, or are there twice with different decisions: rows {rows}",
+)
+DECISIONS_UNKNOWN: Final = Problem(
+    "alert.decisions_unknown",
+    "{path}: what bansong wrote there is not recorded on this machine, so it is not known which cells people changed; "
+    "only cells that `row_note` marks were kept",
+)
+
+_KEY: Final = "decisions:key"
+_OWN: Final = "decisions:own"  # our own action
+_VALUES: Final = {"action": ("action",), "fixed_address": ("fixed_zipcode", "fixed_address")}  # decided on together
+_FLAGS: Final = [f"{DECIDED}{name}" for name in _VALUES]
+_MARK: Final = rf"(?:{'|'.join(DECIDED_MARKS.values())}): (.*)$"
+_SHOWN: Final = 20
+
+
+@contextmanager
+def open_output(
+    path: Path, read: ReadOptions, prefix: str, chosen: Mapping[str, Choice] | None = None
+) -> Iterator[tuple[PreparedTable, pl.LazyFrame]]:
+    """Open an enriched file as people left it; its rows have our columns under their names, with codes for words."""
+    with fetch_file(path) as data, open_table(path, read, data=data.path) as table, reading(table):
+        if chosen is not None:  # people may have added columns like those of the run
+            headers = table.headers
+            same = {role: one for role, one in chosen.items() if all(headers.count(p.header) == 1 for p in one.parts)}
+            places = {role: one.spell(lambda p: f"#{headers.index(p.header) + 1}") for role, one in same.items()}
+            read = replace(read, columns=places)
+        prepared = prepare_table(table, read, WriteOptions(prefix=prefix), ENGINE_KINDS["local"])
+        nine = prepared.earlier.nine
+        if "action" not in nine:
+            raise InputError(NOT_AN_OUTPUT, path=path)
+        cells = {name: pl.col(f"c{nine[name]}") if name in nine else pl.lit(None, pl.String) for name in ADDED_COLUMNS}
+        texts = {name: cell.cast(pl.String).str.strip_chars() for name, cell in cells.items() if name != "reasons"}
+        texts = {name: code_expr(pl.when(text != "").then(text), name) for name, text in texts.items()}
+        texts["fixed_zipcode"] = postal_digits(texts["fixed_zipcode"])
+        yield prepared, prepared.rows.with_columns(reasons=cells["reasons"], **texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What people wrote into an earlier output, and once a run has applied it, what the run reports of it."""
+
+    path: Path
+    rows: pl.DataFrame  # by key: which cells people decided on, their values, and the cells of added columns
+    columns: Mapping[str, str]  # headers that people added, by their name in `rows`
+    lost: tuple[int, ...]  # numbers of the rows whose decisions were not kept
+    known: bool  # whether it is recorded what bansong wrote
+    counts: Mapping[str, int] = field(default_factory=dict)
+    sent_by_hand: tuple[int, ...] = ()  # numbers of rows
+
+    def apply(self, answers: pl.LazyFrame, lang: Lang) -> pl.LazyFrame:
+        """Put what people wrote in place of the answers, and mark it in ``row_note``."""
+        rows = answers.with_columns(_key_of(answers).alias(_KEY), pl.col("action").alias(_OWN))
+        rows = rows.join(self.rows.lazy(), on=_KEY, how="left", maintain_order="left").drop(_KEY)
+        marks = [pl.when(flag).then(pl.lit(HEADERS[lang][name])) for flag, name in zip(_FLAGS, _VALUES, strict=True)]
+        mark = pl.lit(f"{DECIDED_MARKS[lang]}: ") + pl.concat_str(marks, separator=", ", ignore_nulls=True)
+        note = pl.concat_str("row_note", mark, separator="; ", ignore_nulls=True)
+        theirs = {
+            value: pl.when(f"{DECIDED}{name}").then(f"decisions:{value}") for name in _VALUES for value in _VALUES[name]
+        }
+        cells = [theirs[value].otherwise(value).alias(value) for value in theirs]
+        return rows.with_columns(
+            *cells, pl.when(pl.any_horizontal(_FLAGS)).then(note).otherwise("row_note").alias("row_note")
+        )
+
+    def tally(self) -> list[pl.Expr]:
+        """Return aggregations over the applied rows, for :meth:`after`."""
+        by_hand = pl.col(_FLAGS[0]) & (pl.col("action") == "send") & pl.col(_OWN).ne_missing("send")
+        return [pl.col(_FLAGS).sum(), pl.col(ROW_ID).filter(by_hand).implode().alias(_OWN)]
+
+    def after(self, tallied: Mapping[str, Any], first_row: int) -> Self:
+        counts = {name: int(tallied[flag]) for flag, name in zip(_FLAGS, _VALUES, strict=True)}
+        sent = tuple(row + first_row for row in tallied[_OWN])
+        return replace(self, rows=self.rows.clear(), counts=counts, sent_by_hand=sent)
+
+    def as_dict(self) -> dict[str, object]:
+        found = {"path": str(self.path), **self.counts, "columns": [*self.columns.values()], "lost": [*self.lost]}
+        return found | {"sent_by_hand": [*self.sent_by_hand], "known": self.known}
+
+    def alerts(self) -> Iterator[Notice]:
+        yield from _name_rows(SENT_BY_HAND, self.sent_by_hand)
+        yield from _name_rows(DECISIONS_LOST, self.lost, path=self.path)
+        if not self.known:
+            yield Notice(DECISIONS_UNKNOWN, path=self.path)
+
+    def lines(self) -> list[tuple[str, str]]:
+        words = HEADERS[current_language()]
+        found = [f"{words[name]} {count:,}" for name, count in self.counts.items() if count]
+        listed = ", ".join([*found, *self.columns.values()])
+        return (
+            [(gettext("kept by hand"), gettext("{listed} (from {path})", listed=listed, path=self.path))]
+            if listed
+            else []
+        )
+
+
+def _name_rows(problem: Problem, rows: tuple[int, ...], **fields: object) -> Iterator[Notice]:
+    listed = ", ".join(f"{row:,}" for row in rows[:_SHOWN]) + (" …" if len(rows) > _SHOWN else "")
+    yield from [Notice(problem, count=len(rows), rows=listed, **fields)] if rows else []
+
+
+def read_decisions(
+    path: Path, prepared: PreparedTable, rows: pl.LazyFrame, read: ReadOptions, prefix: str, *, named: bool
+) -> Decisions | None:
+    """Read what people wrote into an earlier output of a table; raise for another file only if it was ``named``."""
+    try:
+        with open_output(path, read, prefix, prepared.chosen) as (earlier, found):
+            added = _other_columns(earlier, prepared.table)
+            values = [value for group in _VALUES.values() for value in group]
+            own = {f"own:{name}": digest for name, digest in row_digests(found.collect_schema().names()).items()}
+            left = found.select(ROW_ID, "row_note", _key_of(found).alias(_KEY), *values, *added, **own).collect()
+    except BansongError:
+        if named:
+            raise
+        return None
+    record, headers = find_record(left.select(pl.col("^own:.*$").name.replace("own:", "")), None if named else path)
+    added = {id_: header for id_, header in added.items() if header not in headers and (named or record is not None)}
+    decided = _find_decided(left.with_columns(cs.temporal().cast(pl.String)), record, [*added])
+    there = pl.col(_KEY).is_in(rows.select(_key_of(rows)).collect(engine="streaming").to_series().implode())
+    kept = decided.filter("kept", "alike", there).unique(_KEY)
+    lost = decided.filter(pl.col("kept") | pl.col("strange")).join(kept, on=_KEY, how="anti")
+    names = {id_: f"{KEPT}+{place}" for place, id_ in enumerate(added, 1)}
+    kept = kept.select(_KEY, *_FLAGS, *values, *names).rename({value: f"decisions:{value}" for value in values} | names)
+    columns = {names[id_]: header for id_, header in added.items()}
+    return Decisions(path, kept, columns, tuple(lost[ROW_ID] + earlier.table.first_row), record is not None)
+
+
+def _other_columns(earlier: PreparedTable, table: Table) -> dict[str, str]:
+    others = {*table.headers, ""}
+    places = ((place, header) for place, header in enumerate(earlier.table.headers) if header not in others)
+    return {f"c{place}": header for place, header in places if place not in earlier.earlier.places}
+
+
+def _key_of(rows: pl.LazyFrame) -> pl.Expr:
+    # as jobs know rows again: number, name and address without spaces
+    there = rows.collect_schema().names()
+    cells = {name: pl.col(name).cast(pl.String) for name in ("b_no", "name", "address") if name in there}
+    if DIGITS in there:
+        cells["b_no"] = pl.coalesce(DIGITS, cells["b_no"])
+    return without_space(pl.concat_str([cell.fill_null("") for cell in cells.values()], separator="\x1f")).hash()
+
+
+def _find_decided(left: pl.DataFrame, record: pl.DataFrame | None, added: list[str]) -> pl.DataFrame:
+    """Add whether people decided on cells; and rows are to be ``kept``, not recorded, or ``alike`` their equals."""
+    if record is None:
+        record = pl.DataFrame(schema=dict.fromkeys(("row", *_VALUES), pl.UInt64))
+    record = record.rename(lambda name: f"was:{name}")
+    rows = left.join(record, left_on="own:row", right_on="was:row", how="left", maintain_order="left")
+    marks = pl.col("row_note").str.extract(_MARK, 1).fill_null("")
+    for name, flag in zip(_VALUES, _FLAGS, strict=True):
+        was, marked = pl.col(f"was:{name}"), marks.str.contains_any([words[name] for words in HEADERS.values()])
+        rows = rows.with_columns(
+            pl.when(was.is_null()).then(marked).otherwise(was != pl.col(f"own:{name}")).alias(flag)
+        )
+    # an emptied action asks for ours again; an emptied address is a decision for the one that was given
+    rows = rows.with_columns(pl.col(_FLAGS[0]) & pl.col("action").is_not_null())
+    filled = [pl.col(id_).cast(pl.String).str.strip_chars().fill_null("") != "" for id_ in added]
+    theirs = [pl.when(flag).then(value) for flag, name in zip(_FLAGS, _VALUES, strict=True) for value in _VALUES[name]]
+    whole = pl.struct(*_FLAGS, *(cell.alias(str(at)) for at, cell in enumerate([*theirs, *map(pl.col, added)]))).hash()
+    return rows.with_columns(
+        pl.any_horizontal(*_FLAGS, *filled).alias("kept"),
+        (pl.col("was:action").is_null() & pl.col("action").is_not_null() & (record.height > 0)).alias("strange"),
+        (whole.n_unique().over(_KEY) == 1).alias("alike"),
+    )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LettersReport(Shown):
+    """The outcome of :func:`letters`: counts of letters, and the rows that people set to ``send``."""
+
+    path: str
+    columns: Mapping[str, Choice]
+    written: WrittenSides
+    sent_by_hand: tuple[int, ...]  # numbers of rows
+    warnings: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """3 if an earlier list was kept, because the new one would be empty, else 0."""
+        return 3 if self.written.lacks_letters else 0
+
+    def as_dict(self) -> dict[str, object]:
+        by_hand, warnings = [*self.sent_by_hand], [*map(str, self.warnings)]
+        return {"input": self.path, **self.written.as_dict(), "sent_by_hand": by_hand, "warnings": warnings}
+
+    def _describe(self) -> list[tuple[str, str]]:
+        return [(gettext("input"), self.path), *self.written.lines()]
+
+
+def letters(
+    file: str | Path,
+    output: str | Path,
+    *,
+    letter_cost: float | None = None,
+    allow_empty: bool = False,
+    prefix: str = "",
+    **options: Unpack[ReadKeywords],
+) -> LettersReport:
+    """Write the list for the mail house from an enriched file as people left it.
+
+    ``file``: an output of :func:`enrich`, also sorted, filtered, with other columns, without some rows; the actions,
+    corrected addresses and names in it count. ``output``, ``letter_cost``, ``allow_empty``: as ``letters`` and so on of
+    :func:`enrich`. ``prefix``, ``columns``, ``sheet``, …: how the file was made, and is read.
+
+    Raises :class:`InputError` for a file without our actions, or with unknown ones, and :class:`OutputError`.
+    """
+    refuse_after_fork()
+    check_keywords(letters, options, ReadKeywords)
+    path, wanted = as_path(file), WriteOptions(letters=output, letter_cost=letter_cost, allow_empty=allow_empty)
+    sides = SideFiles.of_letters(wanted)
+    keep_apart({"input": path}, {"letter list": sides.letters}, in_place=False)
+    with private_folder() as folder, open_output(path, ReadOptions(**options), prefix) as (prepared, rows):
+        first_row, kept = prepared.table.first_row, AnswersForLetters(folder, sides)
+        answers = parse_reasons(kept.keep(rows.with_columns(pl.col("row_status").fill_null("verified"))), "reasons")
+        sent = answers.filter(pl.col("action") == "send", ~_may_be_ours()).select(pl.col(ROW_ID) + first_row)
+        wrong = answers.filter(~pl.col("action").is_in(ACTIONS)).select(pl.col(ROW_ID) + first_row, "action").collect()
+        if wrong.height:
+            listed = ", ".join(
+                gettext("row {row}: {choice!r}", row=row, choice=word) for row, word in wrong.rows()[:_SHOWN]
+            )
+            known = ", ".join(word_of(action, prepared.lang) for action in ACTIONS)
+            raise InputError(
+                ACTIONS_UNKNOWN, path=path, count=wrong.height, rows=wrong[ROW_ID].to_list(), listed=listed, known=known
+            )
+        by_hand, written = tuple(sent.collect().to_series()), kept.publish({}, complete=True)
+    assert written is not None  # noqa: S101 - nothing failed
+    alerts = (*_name_rows(SENT_BY_HAND, by_hand), *written.alerts, *(kept_alert(*one) for one in written.kept.items()))
+    loud = [one for one in prepared.table.notes if isinstance(one, Alert)]
+    return LettersReport(str(path), prepared.chosen, written, by_hand, (*alerts, *loud))
+
+
+def _may_be_ours() -> pl.Expr:
+    # whether grade, status and reasons allow the action `send`; a scorecard may not lift these limits
+    limited = [pl.col(f"{LEVEL}{feature}").cast(pl.String) == level for feature, level in AT_BEST]
+    sure = pl.col("biz_status").is_in(["closed", "unknown"]).not_().fill_null(True)
+    return pl.col("grade").is_in(["A", "B"]).fill_null(False) & sure & ~pl.any_horizontal(limited).fill_null(False)
