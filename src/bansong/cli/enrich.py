@@ -142,6 +142,29 @@ def report(as_json: bool, **options: Any) -> None:
     print_result(as_json, {"page": str(written)}, [gettext("{path} written", path=written)])
 
 
+@click.command(short_help="Write the list for the mail house from an enriched file as people left it.")
+@click.argument("file", metavar="FILE", type=PATH)
+@click.option(
+    "-o", "--output", type=PATH, required=True, help="Where the list goes: OUT.xlsx, .csv, .json or .parquet."
+)
+@options_of(WriteOptions, "letter_cost", "allow_empty", "prefix")
+@options_of(ReadOptions)
+@json_option
+def letters(as_json: bool, **options: Any) -> None:
+    """Write the list for the mail house from an enriched FILE as people left it.
+
+    Their actions, corrected addresses and names count. FILE may be sorted and filtered, with columns added and rows
+    removed. Rows that they set to send against bansong's own answer are counted and named.
+    """
+    with freeze_imports():
+        from bansong.run.decisions import letters as write_letters
+
+    given = given_options(options)
+    if sheets := given.pop("sheet", None):
+        given["sheet"] = sheets[0]
+    end_with(write_letters(**given), as_json)
+
+
 _EXIT_CODES: Final = {"invalid": 2, "failed": 3, "in_doubt": 3, "pending": 5}
 
 

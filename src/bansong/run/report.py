@@ -186,8 +186,8 @@ class Report(Shown):
     have edited, by path. ``purchase``: only for engines that buy. ``addresses``: rows by match level in the gazetteer.
     ``history``: known earlier letters. ``decisions``: what people decided in an earlier output. ``asked``: the tax
     authority's statuses. ``beside``: further files, counts of letters. ``replaced``: if the input is an earlier
-    output, its changed cells by column. ``input_version``: ETag of a remote input. ``read_figures``: reads the output for
-    more figures. Warnings that are :class:`bansong.base.schema.Alert` come first.
+    output, its changed cells by column. ``input_version``: ETag of a remote input. ``read_figures``: reads the output
+    for more figures. Warnings that are :class:`bansong.base.schema.Alert` come first.
     """
 
     run_id: str

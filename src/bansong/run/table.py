@@ -273,12 +273,9 @@ class TableRun:
             answers = self.decisions.apply(answers, self.prepared.lang)
         answers = self._with_extras(answers if self.observe is None else self.observe(answers))
         numbered = accounting.number_rows(answers)
-        more = (*accounting.PLAN_COUNTS, *accounting.FAILURE_COUNTS, *self.engine.counts())
-        more += (
-            *accounting.replaced_counts(self.prepared.earlier),
-            *(self.decisions.tally() if self.decisions else ()),
-        )
-        more += (*digest_lists(numbered.collect_schema().names(), rows_in),)
+        more = [*accounting.PLAN_COUNTS, *accounting.FAILURE_COUNTS, *self.engine.counts()]
+        more += accounting.replaced_counts(self.prepared.earlier) + (self.decisions.tally() if self.decisions else [])
+        more += digest_lists(numbered.collect_schema().names(), rows_in)
         tally = accounting.tally(numbered, more)
         summary = sections if target.summary else None
         record = frozenset(choice.column for choice in self.prepared.chosen.values())
