@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,10 +18,10 @@ import polars as pl
 
 from bansong.base import business_number
 from bansong.base.errors import ColumnError, LabelError, OutputError, Problem, UsageError
-from bansong.base.files import as_path, describe_given, is_remote, make_folders, state_directory
+from bansong.base.files import as_path, create_private, describe_given, is_remote, make_folders, state_directory
 from bansong.base.messages import Option, Phrase, count_rows, describe_os_error, gettext_of
 from bansong.base.options import ENGINE_KINDS, ReadOptions
-from bansong.base.publish import is_foreign, publish_file, record_of_name, same_file
+from bansong.base.publish import is_foreign, record_of_name, same_file
 from bansong.base.remote import fetch_file
 from bansong.base.schema import ADDED_COLUMNS, HEADERS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, code_expr
 from bansong.engine.records import DIGITS
@@ -100,11 +101,11 @@ def remember_rows(
     if digests.width and output is not None:
         name = record_of_name(output)
         record = name.with_name(f"{name.name}.{secrets.token_hex(4)}{'.decided' if decided else ''}.parquet")
-        with suppress(OSError, OutputError):  # without a record, the next run says that it has none
+        with suppress(OSError):  # without a record, the next run says that it has none
             make_folders(record.parent)
-            with publish_file(record) as temporary:
-                rows = digests.explode(digests.columns).rename(lambda name: name.removeprefix(DIGEST)).unique("row")
-                rows.write_parquet(temporary, metadata={"headers": json.dumps(headers), "made_by": _MADE_BY})
+            os.close(create_private(record))
+            rows = digests.explode(digests.columns).rename(lambda name: name.removeprefix(DIGEST)).unique("row")
+            rows.write_parquet(record, metadata={"headers": json.dumps(headers), "made_by": _MADE_BY})
             for old in _records(None)[_RECORDS_KEPT:]:
                 old.unlink(missing_ok=True)
     return tally.drop(digests.columns).row(0, named=True)
@@ -121,8 +122,10 @@ def find_record(rows: pl.DataFrame, output: Path | None) -> tuple[pl.DataFrame |
     """Return the record of an output, or of any, that agrees with most cells of these rows; and the headers then."""
     best, headers, most = None, set[str](), 0
     for path in _records(output):
-        about = pl.read_parquet_metadata(path)
-        record = pl.read_parquet(path)
+        try:
+            about, record = pl.read_parquet_metadata(path), pl.read_parquet(path)
+        except (OSError, pl.exceptions.PolarsError):  # of a killed run
+            continue
         pairs = rows.join(record, on="row", suffix=":was")
         same = sum(int((pairs[name] == pairs[f"{name}:was"]).sum()) for name in rows.columns if name != "row")
         if about["made_by"] == _MADE_BY and 2 * pairs.height >= rows.height and pairs.height + same > most:
