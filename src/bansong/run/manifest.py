@@ -66,7 +66,7 @@ def write_manifest(record: Mapping[str, object], path: Path) -> None:
 DECIDED: Final = "decided:"  # prefix of Boolean columns: whether people decided on the action, or the address, of a row
 _MOST_ROWS: Final = 1_048_575  # people edit what a sheet holds
 _RECORDS_KEPT: Final = 100
-_MADE_BY: Final = f"polars {pl.__version__}"  # whose hashes differ from release to release
+_MADE_BY: Final = pl.__version__  # hashes differ from release to release
 
 
 def row_digests(names: Collection[str]) -> dict[str, pl.Expr]:
@@ -104,8 +104,9 @@ def remember_rows(
         with suppress(OSError):  # without a record, the next run says that it has none
             make_folders(record.parent)
             os.close(create_private(record))
-            rows = digests.explode(digests.columns).rename(lambda name: name.removeprefix(DIGEST)).unique("row")
-            rows.write_parquet(record, metadata={"headers": json.dumps(headers), "made_by": _MADE_BY})
+            about = {"headers": json.dumps(headers), "made_by": _MADE_BY}
+            rows = digests.explode(digests.columns).rename(lambda name: name.removeprefix(DIGEST))
+            rows.write_parquet(record, compression="lz4", metadata=about)
             for old in _records(None)[_RECORDS_KEPT:]:
                 old.unlink(missing_ok=True)
     return tally.drop(digests.columns).row(0, named=True)
@@ -123,7 +124,7 @@ def find_record(rows: pl.DataFrame, output: Path | None) -> tuple[pl.DataFrame |
     best, headers, most = None, set[str](), 0
     for path in _records(output):
         try:
-            about, record = pl.read_parquet_metadata(path), pl.read_parquet(path)
+            about, record = pl.read_parquet_metadata(path), pl.read_parquet(path).unique("row")
         except (OSError, pl.exceptions.PolarsError):  # of a killed run
             continue
         pairs = rows.join(record, on="row", suffix=":was")
