@@ -172,19 +172,26 @@ def test_a_named_file_is_known_again_under_another_name_and_without_a_record_by_
     assert all("alert.decisions_unknown" in found for found in codes.values())
 
 
-def test_rows_that_are_twice_and_differ_lose_what_was_decided(tmp_path: Path, customers: Path) -> None:
-    twice = read(customers)
-    row = of_action(bs_read(customers, tmp_path), "send")[0]
-    save(pl.concat([twice, twice.filter(pl.col("고객코드") == row).with_columns(고객코드=pl.lit("twin"))]), customers)
-    out = tmp_path / "out.csv"
+def test_rows_that_are_twice_are_told_apart_by_their_other_cells_or_lose_what_differs(
+    tmp_path: Path, customers: Path
+) -> None:
+    whole, out = read(customers), tmp_path / "out.csv"
+    bs.enrich(customers, out, **KNOWN)
+    row = of_action(read(out), "send")[0]
+    twin = whole.filter(pl.col("고객코드") == row).with_columns(고객코드=pl.lit("twin"))
+    save(pl.concat([whole, twin]), customers)
     bs.enrich(customers, out, **KNOWN)
     edit(out, "twin", action="hold")
-    report = bs.enrich(customers, out, **KNOWN)
-    assert report.decisions is not None
-    assert report.decisions.lost == (twice.height + 1,)
-    edit(out, "twin", action="hold")
-    edit(out, row, action="hold")
-    assert bs.enrich(customers, out, **KNOWN).decisions.counts["action"] == 2  # type: ignore[union-attr]
+    for _ in range(2):
+        save(read(customers).reverse(), customers)
+        report = bs.enrich(customers, out, **KNOWN)
+        assert report.decisions is not None
+        assert (report.decisions.counts["action"], report.decisions.lost) == (1, ())
+        assert (cell(out, row, "action"), cell(out, "twin", "action")) == ("send", "hold")
+    save(read(customers).drop("고객코드"), customers)
+    lost = bs.enrich(customers, out, **KNOWN).decisions
+    assert lost is not None
+    assert (lost.counts["action"], len(lost.lost)) == (0, 1)
 
 
 def bs_read(customers: Path, folder: Path) -> pl.DataFrame:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 import polars as pl
 import polars.selectors as cs
@@ -25,13 +25,16 @@ from bansong.engine.text import postal_digits
 from bansong.run.accounting import kept_alert
 from bansong.run.changes import without_space
 from bansong.run.columns import keep_apart
-from bansong.run.manifest import DECIDED, find_record, row_digests
+from bansong.run.manifest import DECIDED, agreements, find_record, row_digests
 from bansong.run.options import WriteOptions
 from bansong.run.runner import AnswersForLetters
 from bansong.run.side_files import SideFiles, WrittenSides
 from bansong.run.survey import PreparedTable, prepare_table
 from bansong.tables.detect import open_table, reading
 from bansong.tables.table import KEPT, Table
+
+if TYPE_CHECKING:
+    from bansong.run.table import TableRun
 
 NOT_AN_OUTPUT: Final = Problem(
     "decisions.not_an_output", "{path}: has no column `action` of ours; give a file that `bansong enrich` wrote"
@@ -60,6 +63,7 @@ DECISIONS_UNKNOWN: Final = Problem(
 )
 
 _KEY: Final = "decisions:key"
+_WHOLE: Final = "decisions:whole"  # key of all of a row's cells
 _OWN: Final = "decisions:own"  # our own action
 _VALUES: Final = {"action": ("action",), "fixed_address": ("fixed_zipcode", "fixed_address")}  # decided on together
 _FLAGS: Final = [f"{DECIDED}{name}" for name in _VALUES]
@@ -94,6 +98,7 @@ class Decisions:
     """What people wrote into an earlier output, and once a run has applied it, what the run reports of it."""
 
     path: Path
+    key: pl.Expr  # of the new rows
     rows: pl.DataFrame  # by key: which cells people decided on, their values, and the cells of added columns
     columns: Mapping[str, str]  # headers that people added, by their name in `rows`
     lost: tuple[int, ...]  # numbers of the rows whose decisions were not kept
@@ -103,7 +108,7 @@ class Decisions:
 
     def apply(self, answers: pl.LazyFrame, lang: Lang) -> pl.LazyFrame:
         """Put what people wrote in place of the answers, and mark it in ``row_note``."""
-        rows = answers.with_columns(_key_of(answers).alias(_KEY), pl.col("action").alias(_OWN))
+        rows = answers.with_columns(self.key.alias(_KEY), pl.col("action").alias(_OWN))
         rows = rows.join(self.rows.lazy(), on=_KEY, how="left", maintain_order="left").drop(_KEY)
         marks = [pl.when(flag).then(pl.lit(HEADERS[lang][name])) for flag, name in zip(_FLAGS, _VALUES, strict=True)]
         mark = pl.lit(f"{DECIDED_MARKS[lang]}: ") + pl.concat_str(marks, separator=", ", ignore_nulls=True)
@@ -152,69 +157,72 @@ def _name_rows(problem: Problem, rows: tuple[int, ...], **fields: object) -> Ite
     yield from [Notice(problem, count=len(rows), rows=listed, **fields)] if rows else []
 
 
-def read_decisions(
-    path: Path, prepared: PreparedTable, rows: pl.LazyFrame, read: ReadOptions, prefix: str, *, named: bool
-) -> Decisions | None:
+def read_decisions(path: Path, run: TableRun, read: ReadOptions, prefix: str, *, named: bool) -> Decisions | None:
     """Read what people wrote into an earlier output of a table; raise for another file only if it was ``named``."""
     try:
-        with open_output(path, read, prefix, prepared.chosen) as (earlier, found):
-            added = _other_columns(earlier, prepared.table)
+        with open_output(path, read, prefix, run.prepared.chosen) as (earlier, found):
+            added, common = _other_columns(earlier, run.prepared.table)
             values = [value for group in _VALUES.values() for value in group]
             own = {f"own:{name}": digest for name, digest in row_digests(found.collect_schema().names()).items()}
-            left = found.select(ROW_ID, "row_note", _key_of(found).alias(_KEY), *values, *added, **own).collect()
+            keys = {_KEY: _key_of(found), _WHOLE: _key_of(found, common)}
+            left = found.select(ROW_ID, "row_note", *values, *added, **keys, **own).collect()
     except BansongError:
         if named:
             raise
         return None
-    record, headers = find_record(left.select(pl.col("^own:.*$").name.replace("own:", "")), None if named else path)
+    record, headers = find_record(left, None if named else run.recorded, prefix="own:")
     added = {id_: header for id_, header in added.items() if header not in headers and (named or record is not None)}
     decided = _find_decided(left.with_columns(cs.temporal().cast(pl.String)), record, [*added])
-    there = pl.col(_KEY).is_in(rows.select(_key_of(rows)).collect(engine="streaming").to_series().implode())
-    kept = decided.filter("kept", "alike", there).unique(_KEY)
+    # rows with one key that differ are told apart by all cells
+    differ, plain = pl.col("whole").n_unique().over(_KEY), _key_of(run.rows)
+    unlike = decided.filter(differ > 1)[_KEY].unique().implode()
+    decided = decided.with_columns(pl.when(differ > 1).then(_WHOLE).otherwise(_KEY).alias(_KEY))
+    key = pl.when(plain.is_in(unlike)).then(_key_of(run.rows, common.values())).otherwise(plain)
+    there = pl.col(_KEY).is_in(run.rows.select(key).collect(engine="streaming").to_series().implode())
+    kept = decided.filter(pl.col("kept") & (differ == 1) & there).unique(_KEY)
     lost = decided.filter(pl.col("kept") | pl.col("strange")).join(kept, on=_KEY, how="anti")
     names = {id_: f"{KEPT}+{place}" for place, id_ in enumerate(added, 1)}
     kept = kept.select(_KEY, *_FLAGS, *values, *names).rename({value: f"decisions:{value}" for value in values} | names)
     columns = {names[id_]: header for id_, header in added.items()}
-    return Decisions(path, kept, columns, tuple(lost[ROW_ID] + earlier.table.first_row), record is not None)
+    return Decisions(path, key, kept, columns, tuple(lost[ROW_ID] + earlier.table.first_row), record is not None)
 
 
-def _other_columns(earlier: PreparedTable, table: Table) -> dict[str, str]:
-    others = {*table.headers, ""}
-    places = ((place, header) for place, header in enumerate(earlier.table.headers) if header not in others)
-    return {f"c{place}": header for place, header in places if place not in earlier.earlier.places}
+def _other_columns(earlier: PreparedTable, table: Table) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the headers of the columns that only the earlier table has, and the names of the others in both tables."""
+    theirs = [place for place in range(len(earlier.table.headers)) if place not in earlier.earlier.places]
+    headers = {f"c{place}": header for place in theirs if (header := earlier.table.headers[place])}
+    names = {header: f"c{place}" for place, header in enumerate(table.headers)}
+    common = {id_: names[header] for id_, header in headers.items() if header in names}
+    return {id_: header for id_, header in headers.items() if id_ not in common}, common
 
 
-def _key_of(rows: pl.LazyFrame) -> pl.Expr:
+def _key_of(rows: pl.LazyFrame, more: Iterable[str] = ()) -> pl.Expr:
     # as jobs know rows again: number, name and address without spaces
-    there = rows.collect_schema().names()
+    there = rows.collect_schema()
     cells = {name: pl.col(name).cast(pl.String) for name in ("b_no", "name", "address") if name in there}
     if DIGITS in there:
         cells["b_no"] = pl.coalesce(DIGITS, cells["b_no"])
+    cells |= {name: pl.col(name).cast(pl.String) for name in more if not there[name].is_nested()}
     return without_space(pl.concat_str([cell.fill_null("") for cell in cells.values()], separator="\x1f")).hash()
 
 
 def _find_decided(left: pl.DataFrame, record: pl.DataFrame | None, added: list[str]) -> pl.DataFrame:
-    """Add whether people decided on cells; and rows are to be ``kept``, not recorded, or ``alike`` their equals."""
-    if record is None:
-        record = pl.DataFrame(schema=dict.fromkeys(("row", *_VALUES), pl.UInt64))
-    record = record.rename(lambda name: f"was:{name}")
-    rows = left.join(record, left_on="own:row", right_on="was:row", how="left", maintain_order="left")
+    """Add whether people decided on cells and wrote anything to be ``kept``; unrecorded rows are ``strange``."""
     marks = pl.col("row_note").str.extract(_MARK, 1).fill_null("")
-    for name, flag in zip(_VALUES, _FLAGS, strict=True):
-        was, marked = pl.col(f"was:{name}"), marks.str.contains_any([words[name] for words in HEADERS.values()])
-        rows = rows.with_columns(
-            pl.when(was.is_null()).then(marked).otherwise(was != pl.col(f"own:{name}")).alias(flag)
-        )
+    marked = {name: marks.str.contains_any([words[name] for words in HEADERS.values()]) for name in _VALUES}
+    flags, strange = marked, pl.lit(False)
+    if record is not None:
+        known, same = agreements(record, prefix="own:")
+        flags = {name: pl.when(known).then(~same[name]).otherwise(mark) for name, mark in marked.items()}
+        strange = ~known & pl.col("action").is_not_null()
     # an emptied action asks for ours again; an emptied address is a decision for the one that was given
-    rows = rows.with_columns(pl.col(_FLAGS[0]) & pl.col("action").is_not_null())
+    flags["action"] &= pl.col("action").is_not_null()
+    rows = left.with_columns(flag.alias(f"{DECIDED}{name}") for name, flag in flags.items())
     filled = [pl.col(id_).cast(pl.String).str.strip_chars().fill_null("") != "" for id_ in added]
     theirs = [pl.when(flag).then(value) for flag, name in zip(_FLAGS, _VALUES, strict=True) for value in _VALUES[name]]
     whole = pl.struct(*_FLAGS, *(cell.alias(str(at)) for at, cell in enumerate([*theirs, *map(pl.col, added)]))).hash()
-    return rows.with_columns(
-        pl.any_horizontal(*_FLAGS, *filled).alias("kept"),
-        (pl.col("was:action").is_null() & pl.col("action").is_not_null() & (record.height > 0)).alias("strange"),
-        (whole.n_unique().over(_KEY) == 1).alias("alike"),
-    )
+    kept = pl.any_horizontal(*_FLAGS, *filled)
+    return rows.with_columns(kept.alias("kept"), strange.alias("strange"), whole.alias("whole"))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

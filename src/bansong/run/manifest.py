@@ -119,18 +119,28 @@ def _records(output: Path | None) -> list[Path]:
     return sorted(folder.glob(f"{name}*.parquet"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
 
 
-def find_record(rows: pl.DataFrame, output: Path | None) -> tuple[pl.DataFrame | None, set[str]]:
+def agreements(record: pl.DataFrame, prefix: str) -> tuple[pl.Expr, dict[str, pl.Expr]]:
+    """Return whether rows with digests (after ``prefix``) are in a record; and which of their cells are as recorded."""
+    row = pl.col(f"{prefix}row")
+    names = [name for name in record.columns if name != "row"]
+    same = {name: (row ^ pl.col(f"{prefix}{name}")).is_in((record["row"] ^ record[name]).implode()) for name in names}
+    return row.is_in(record["row"].implode()), same
+
+
+def find_record(rows: pl.DataFrame, output: Path | None, prefix: str) -> tuple[pl.DataFrame | None, set[str]]:
     """Return the record of an output, or of any, that agrees with most cells of these rows; and the headers then."""
     best, headers, most = None, set[str](), 0
     for path in _records(output):
         try:
-            about, record = pl.read_parquet_metadata(path), pl.read_parquet(path).unique("row")
+            about, record = pl.read_parquet_metadata(path), pl.read_parquet(path)
         except (OSError, pl.exceptions.PolarsError):  # of a killed run
             continue
-        pairs = rows.join(record, on="row", suffix=":was")
-        same = sum(int((pairs[name] == pairs[f"{name}:was"]).sum()) for name in rows.columns if name != "row")
-        if about["made_by"] == _MADE_BY and 2 * pairs.height >= rows.height and pairs.height + same > most:
-            best, headers, most = record, {*json.loads(about["headers"])}, pairs.height + same
+        known, same = agreements(record, prefix)
+        there, cells = rows.select(
+            known.sum(), pl.sum_horizontal(one.sum() for one in same.values()).alias("same")
+        ).row(0)
+        if about["made_by"] == _MADE_BY and 2 * there >= rows.height and there + cells > most:
+            best, headers, most = record, {*json.loads(about["headers"])}, there + cells
     return best, headers
 
 

@@ -296,7 +296,7 @@ class Run:
 
         earlier, named = (path, False) if given is None else (as_path(given), True)
         read = ReadOptions(sheet=sheet if output_format(earlier).can.splices_sheets else None)
-        found = read_decisions(earlier, run.prepared, run.rows, read, write.prefix, named=named)
+        found = read_decisions(earlier, run, read, write.prefix, named=named)
         if found is None:
             return run
         layout = (*run.prepared.layout, *found.columns.items())

@@ -283,7 +283,9 @@ class TableRun:
         result = Enriched(table, numbered, layout, tally, summary, record, warn, lang)
         counts, count_written = write_table(result, files.temporary, target.format, target.encoding)
         headers = [header for column, header in layout if contract_name(column) != KEPT]
-        tallied = remember_rows(counts, self.recorded, headers, decided=self.decisions is not None)
+        tallied = remember_rows(
+            counts, self.recorded, headers, decided=self.decisions is not None and not self.decisions.rows.is_empty()
+        )
         if purchase is not None:
             purchase = replace(purchase, agreement=self.engine.agreement(tallied))
         beside = sides.write(result, target, rows_in) if sides.wanted else None
