@@ -41,20 +41,16 @@ NOT_AN_OUTPUT: Final = Problem(
 )
 ACTIONS_UNKNOWN: Final = Problem(
     "decisions.actions_unknown",
-    "{path}: {count:,} row has an unknown action ({listed}); write {known}, or leave the cell empty",
-    "{path}: {count:,} rows have unknown actions ({listed}); write {known}, or leave the cells empty",
+    "{path}: these actions are unknown: {listed} ({count:,} in all); write {known}, or leave the cell empty",
 )
 SENT_BY_HAND: Final = Problem(
     "alert.sent_by_hand",
-    "{count:,} row says `send` by hand, against bansong's own answer: row {rows}",
-    "{count:,} rows say `send` by hand, against bansong's own answer: rows {rows}",
+    "rows set to `send` by hand, against bansong's own answer: {rows} ({count:,} in all)",
 )
 DECISIONS_LOST: Final = Problem(
     "alert.decisions_lost",
-    "{path}: what people wrote in {count:,} row was not kept, because number, name or address are not in the list as "
-    "they were, or are there twice with different decisions: row {rows}",
-    "{path}: what people wrote in {count:,} rows was not kept, because number, name or address are not in the list as "
-    "they were, or are there twice with different decisions: rows {rows}",
+    "{path}: what people wrote in these rows was not kept, because number, name or address are not in the list as they "
+    "were, or are there twice with different decisions: {rows} ({count:,} in all)",
 )
 DECISIONS_UNKNOWN: Final = Problem(
     "alert.decisions_unknown",
@@ -65,8 +61,8 @@ DECISIONS_UNKNOWN: Final = Problem(
 _KEY: Final = "decisions:key"
 _WHOLE: Final = "decisions:whole"  # key of all of a row's cells
 _OWN: Final = "decisions:own"  # our own action
-_VALUES: Final = {"action": ("action",), "fixed_address": ("fixed_zipcode", "fixed_address")}  # decided on together
-_FLAGS: Final = [f"{DECIDED}{name}" for name in _VALUES]
+_FLAGS: Final = {name: f"{DECIDED}{name}" for name in ("action", "fixed_address")}
+_DECIDED: Final = {**_FLAGS, "fixed_zipcode": _FLAGS["fixed_address"]}  # the flag of each cell that people decide on
 _MARK: Final = rf"(?:{'|'.join(DECIDED_MARKS.values())}): (.*)$"
 _SHOWN: Final = 20
 
@@ -110,24 +106,21 @@ class Decisions:
         """Put what people wrote in place of the answers, and mark it in ``row_note``."""
         rows = answers.with_columns(self.key.alias(_KEY), pl.col("action").alias(_OWN))
         rows = rows.join(self.rows.lazy(), on=_KEY, how="left", maintain_order="left").drop(_KEY)
-        marks = [pl.when(flag).then(pl.lit(HEADERS[lang][name])) for flag, name in zip(_FLAGS, _VALUES, strict=True)]
-        mark = pl.lit(f"{DECIDED_MARKS[lang]}: ") + pl.concat_str(marks, separator=", ", ignore_nulls=True)
+        words = [pl.when(flag).then(pl.lit(HEADERS[lang][name])) for name, flag in _FLAGS.items()]
+        mark = pl.lit(f"{DECIDED_MARKS[lang]}: ") + pl.concat_str(words, separator=", ", ignore_nulls=True)
         note = pl.concat_str("row_note", mark, separator="; ", ignore_nulls=True)
-        theirs = {
-            value: pl.when(f"{DECIDED}{name}").then(f"decisions:{value}") for name in _VALUES for value in _VALUES[name]
-        }
-        cells = [theirs[value].otherwise(value).alias(value) for value in theirs]
         return rows.with_columns(
-            *cells, pl.when(pl.any_horizontal(_FLAGS)).then(note).otherwise("row_note").alias("row_note")
+            *(pl.when(flag).then(f"decisions:{name}").otherwise(name).alias(name) for name, flag in _DECIDED.items()),
+            pl.when(pl.any_horizontal(_FLAGS.values())).then(note).otherwise("row_note").alias("row_note"),
         )
 
     def tally(self) -> list[pl.Expr]:
         """Return aggregations over the applied rows, for :meth:`after`."""
-        by_hand = pl.col(_FLAGS[0]) & (pl.col("action") == "send") & pl.col(_OWN).ne_missing("send")
-        return [pl.col(_FLAGS).sum(), pl.col(ROW_ID).filter(by_hand).implode().alias(_OWN)]
+        by_hand = pl.col(_FLAGS["action"]) & (pl.col("action") == "send") & pl.col(_OWN).ne_missing("send")
+        return [pl.col(*_FLAGS.values()).sum(), pl.col(ROW_ID).filter(by_hand).implode().alias(_OWN)]
 
     def after(self, tallied: Mapping[str, Any], first_row: int) -> Self:
-        counts = {name: int(tallied[flag]) for flag, name in zip(_FLAGS, _VALUES, strict=True)}
+        counts = {name: int(tallied[flag]) for name, flag in _FLAGS.items()}
         sent = tuple(row + first_row for row in tallied[_OWN])
         return replace(self, rows=self.rows.clear(), counts=counts, sent_by_hand=sent)
 
@@ -144,12 +137,9 @@ class Decisions:
     def lines(self) -> list[tuple[str, str]]:
         words = HEADERS[current_language()]
         found = [f"{words[name]} {count:,}" for name, count in self.counts.items() if count]
-        listed = ", ".join([*found, *self.columns.values()])
-        return (
-            [(gettext("kept by hand"), gettext("{listed} (from {path})", listed=listed, path=self.path))]
-            if listed
-            else []
-        )
+        if not (listed := ", ".join([*found, *self.columns.values()])):
+            return []
+        return [(gettext("kept by hand"), gettext("{listed} (from {path})", listed=listed, path=self.path))]
 
 
 def _name_rows(problem: Problem, rows: tuple[int, ...], **fields: object) -> Iterator[Notice]:
@@ -162,17 +152,18 @@ def read_decisions(path: Path, run: TableRun, read: ReadOptions, prefix: str, *,
     try:
         with open_output(path, read, prefix, run.prepared.chosen) as (earlier, found):
             added, common = _other_columns(earlier, run.prepared.table)
-            values = [value for group in _VALUES.values() for value in group]
             own = {f"own:{name}": digest for name, digest in row_digests(found.collect_schema().names()).items()}
             keys = {_KEY: _key_of(found), _WHOLE: _key_of(found, common)}
-            left = found.select(ROW_ID, "row_note", *values, *added, **keys, **own).collect()
+            left = found.select(ROW_ID, "row_note", *_DECIDED, *added, **keys, **own).collect()
     except BansongError:
         if named:
             raise
         return None
     record, headers = find_record(left, None if named else run.recorded, prefix="own:")
     added = {id_: header for id_, header in added.items() if header not in headers and (named or record is not None)}
-    decided = _find_decided(left.with_columns(cs.temporal().cast(pl.String)), record, [*added])
+    left = left.with_columns(cs.datetime().dt.to_string("%Y-%m-%d %H:%M:%S"))
+    left = left.with_columns(cs.temporal().cast(pl.String))
+    decided = _find_decided(left, record, [*added])
     # rows with one key that differ are told apart by all cells
     differ, plain = pl.col("whole").n_unique().over(_KEY), _key_of(run.rows)
     unlike = decided.filter(differ > 1)[_KEY].unique().implode()
@@ -181,9 +172,11 @@ def read_decisions(path: Path, run: TableRun, read: ReadOptions, prefix: str, *,
     there = pl.col(_KEY).is_in(run.rows.select(key).collect(engine="streaming").to_series().implode())
     kept = decided.filter(pl.col("kept") & (differ == 1) & there).unique(_KEY)
     lost = decided.filter(pl.col("kept") | pl.col("strange")).join(kept, on=_KEY, how="anti")
-    names = {id_: f"{KEPT}+{place}" for place, id_ in enumerate(added, 1)}
-    kept = kept.select(_KEY, *_FLAGS, *values, *names).rename({value: f"decisions:{value}" for value in values} | names)
-    columns = {names[id_]: header for id_, header in added.items()}
+    is_other_list = decided.filter(there).is_empty()
+    names = {id_: f"{KEPT}+{place}" for place, id_ in enumerate([] if is_other_list else added, 1)}
+    kept = kept.select(_KEY, *_FLAGS.values(), *_DECIDED, *names)
+    kept = kept.rename({name: f"decisions:{name}" for name in _DECIDED} | names)
+    columns = {name: added[id_] for id_, name in names.items()}
     return Decisions(path, key, kept, columns, tuple(lost[ROW_ID] + earlier.table.first_row), record is not None)
 
 
@@ -209,7 +202,7 @@ def _key_of(rows: pl.LazyFrame, more: Iterable[str] = ()) -> pl.Expr:
 def _find_decided(left: pl.DataFrame, record: pl.DataFrame | None, added: list[str]) -> pl.DataFrame:
     """Add whether people decided on cells and wrote anything to be ``kept``; unrecorded rows are ``strange``."""
     marks = pl.col("row_note").str.extract(_MARK, 1).fill_null("")
-    marked = {name: marks.str.contains_any([words[name] for words in HEADERS.values()]) for name in _VALUES}
+    marked = {name: marks.str.contains_any([words[name] for words in HEADERS.values()]) for name in _FLAGS}
     flags, strange = marked, pl.lit(False)
     if record is not None:
         known, same = agreements(record, prefix="own:")
@@ -217,11 +210,11 @@ def _find_decided(left: pl.DataFrame, record: pl.DataFrame | None, added: list[s
         strange = ~known & pl.col("action").is_not_null()
     # an emptied action asks for ours again; an emptied address is a decision for the one that was given
     flags["action"] &= pl.col("action").is_not_null()
-    rows = left.with_columns(flag.alias(f"{DECIDED}{name}") for name, flag in flags.items())
+    rows = left.with_columns(flag.alias(_FLAGS[name]) for name, flag in flags.items())
     filled = [pl.col(id_).cast(pl.String).str.strip_chars().fill_null("") != "" for id_ in added]
-    theirs = [pl.when(flag).then(value) for flag, name in zip(_FLAGS, _VALUES, strict=True) for value in _VALUES[name]]
-    whole = pl.struct(*_FLAGS, *(cell.alias(str(at)) for at, cell in enumerate([*theirs, *map(pl.col, added)]))).hash()
-    kept = pl.any_horizontal(*_FLAGS, *filled)
+    theirs = [pl.when(flag).then(name).alias(f"decisions:{name}") for name, flag in _DECIDED.items()]
+    whole = pl.struct(*_FLAGS.values(), *theirs, *added).hash()
+    kept = pl.any_horizontal(*_FLAGS.values(), *filled)
     return rows.with_columns(kept.alias("kept"), strange.alias("strange"), whole.alias("whole"))
 
 
@@ -276,13 +269,9 @@ def letters(
         sent = answers.filter(pl.col("action") == "send", ~_may_be_ours()).select(pl.col(ROW_ID) + first_row)
         wrong = answers.filter(~pl.col("action").is_in(ACTIONS)).select(pl.col(ROW_ID) + first_row, "action").collect()
         if wrong.height:
-            listed = ", ".join(
-                gettext("row {row}: {choice!r}", row=row, choice=word) for row, word in wrong.rows()[:_SHOWN]
-            )
-            known = ", ".join(word_of(action, prepared.lang) for action in ACTIONS)
-            raise InputError(
-                ACTIONS_UNKNOWN, path=path, count=wrong.height, rows=wrong[ROW_ID].to_list(), listed=listed, known=known
-            )
+            words = (gettext("row {row}: {choice!r}", row=row, choice=word) for row, word in wrong.rows()[:_SHOWN])
+            found = {"path": path, "count": wrong.height, "rows": wrong[ROW_ID].to_list(), "listed": ", ".join(words)}
+            raise InputError(ACTIONS_UNKNOWN, known=", ".join(word_of(one, prepared.lang) for one in ACTIONS), **found)
         by_hand, written = tuple(sent.collect().to_series()), kept.publish({}, complete=True)
     assert written is not None  # noqa: S101 - nothing failed
     alerts = (*_name_rows(SENT_BY_HAND, by_hand), *written.alerts, *(kept_alert(*one) for one in written.kept.items()))

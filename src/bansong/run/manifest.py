@@ -81,9 +81,10 @@ def row_digests(names: Collection[str]) -> dict[str, pl.Expr]:
         "action": text("action").hash(),
         "fixed_address": pl.struct(text("fixed_zipcode"), text("fixed_address")).hash(),
     }
-    # what people decided differs from whatever we write
-    decided = {name: pl.when(f"{DECIDED}{name}").then(pl.lit(0, pl.UInt64)) for name in found}
-    return {name: decided[name].otherwise(own) if f"{DECIDED}{name}" in names else own for name, own in found.items()}
+    for name in found:
+        if f"{DECIDED}{name}" in names:  # differs from whatever we write
+            found[name] = pl.when(f"{DECIDED}{name}").then(pl.lit(0, pl.UInt64)).otherwise(found[name])
+    return found
 
 
 def digest_lists(names: Collection[str], rows: int) -> list[pl.Expr]:
@@ -136,11 +137,9 @@ def find_record(rows: pl.DataFrame, output: Path | None, prefix: str) -> tuple[p
         except (OSError, pl.exceptions.PolarsError):  # of a killed run
             continue
         known, same = agreements(record, prefix)
-        there, cells = rows.select(
-            known.sum(), pl.sum_horizontal(one.sum() for one in same.values()).alias("same")
-        ).row(0)
-        if about["made_by"] == _MADE_BY and 2 * there >= rows.height and there + cells > most:
-            best, headers, most = record, {*json.loads(about["headers"])}, there + cells
+        there, *cells = rows.select(known.sum(), **{name: one.sum() for name, one in same.items()}).row(0)
+        if about["made_by"] == _MADE_BY and 2 * there >= rows.height and there + sum(cells) > most:
+            best, headers, most = record, {*json.loads(about["headers"])}, there + sum(cells)
     return best, headers
 
 

@@ -275,7 +275,7 @@ class TableRun:
         numbered = accounting.number_rows(answers)
         more = [*accounting.PLAN_COUNTS, *accounting.FAILURE_COUNTS, *self.engine.counts()]
         more += accounting.replaced_counts(self.prepared.earlier) + (self.decisions.tally() if self.decisions else [])
-        more += digest_lists(numbered.collect_schema().names(), rows_in)
+        more += digest_lists(numbered.collect_schema().names(), rows_in) if self.recorded else []
         tally = accounting.tally(numbered, more)
         summary = sections if target.summary else None
         record = frozenset(choice.column for choice in self.prepared.chosen.values())
