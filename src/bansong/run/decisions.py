@@ -129,8 +129,10 @@ class Decisions:
         return found | {"sent_by_hand": [*self.sent_by_hand], "known": self.known}
 
     def alerts(self) -> Iterator[Notice]:
-        yield from _name_rows(SENT_BY_HAND, self.sent_by_hand)
-        yield from _name_rows(DECISIONS_LOST, self.lost, path=self.path)
+        if self.sent_by_hand:
+            yield Notice(SENT_BY_HAND, **_list_rows(self.sent_by_hand))
+        if self.lost:
+            yield Notice(DECISIONS_LOST, path=self.path, **_list_rows(self.lost))
         if not self.known:
             yield Notice(DECISIONS_UNKNOWN, path=self.path)
 
@@ -142,9 +144,9 @@ class Decisions:
         return [(gettext("kept by hand"), gettext("{listed} (from {path})", listed=listed, path=self.path))]
 
 
-def _name_rows(problem: Problem, rows: tuple[int, ...], **fields: object) -> Iterator[Notice]:
+def _list_rows(rows: tuple[int, ...]) -> dict[str, Any]:
     listed = ", ".join(f"{row:,}" for row in rows[:_SHOWN]) + (" …" if len(rows) > _SHOWN else "")
-    yield from [Notice(problem, count=len(rows), rows=listed, **fields)] if rows else []
+    return {"rows": listed, "count": len(rows)}
 
 
 def read_decisions(path: Path, run: TableRun, read: ReadOptions, prefix: str, *, named: bool) -> Decisions | None:
@@ -274,7 +276,8 @@ def letters(
             raise InputError(ACTIONS_UNKNOWN, known=", ".join(word_of(one, prepared.lang) for one in ACTIONS), **found)
         by_hand, written = tuple(sent.collect().to_series()), kept.publish({}, complete=True)
     assert written is not None  # noqa: S101 - nothing failed
-    alerts = (*_name_rows(SENT_BY_HAND, by_hand), *written.alerts, *(kept_alert(*one) for one in written.kept.items()))
+    alerts = [Notice(SENT_BY_HAND, **_list_rows(by_hand))] if by_hand else []
+    alerts += [*written.alerts, *(kept_alert(*one) for one in written.kept.items())]
     loud = [one for one in prepared.table.notes if isinstance(one, Alert)]
     return LettersReport(str(path), prepared.chosen, written, by_hand, (*alerts, *loud))
 
