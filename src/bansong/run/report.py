@@ -211,11 +211,11 @@ class Report(Shown):
     statuses: StatusCounts | None = None
     asked: RunStatuses | None = None
     beside: WrittenSides | None = None
-    decisions: Decisions | None = None
     sheet: str | None = None
     input_version: str | None = None
     replaced: Mapping[str, int] = field(default_factory=dict)
     kept: Mapping[str, str] = field(default_factory=dict)
+    decisions: Decisions | None = None
     read_figures: Callable[[], RunFigures] | None = field(default=None, compare=False)
 
     @property
