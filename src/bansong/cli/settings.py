@@ -1,0 +1,320 @@
+"""The commands `config` and `setup`: settings that the command line remembers in config.toml."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from bansong.base.errors import BansongError, Problem, UsageError
+from bansong.base.files import FILE_UNREADABLE, as_path, is_remote, state_directory, variable
+from bansong.base.messages import current_language, describe_os_error, gettext, gettext_noops, set_language
+from bansong.base.option import OptionSpec
+from bansong.base.options import StatusOptions
+from bansong.base.publish import make_folder, publish_file
+from bansong.cli.console import print_out, print_rows, say, say_table, warn
+from bansong.cli.options import (
+    CONFIG_FILE,
+    LANG,
+    PATH,
+    SETTINGS,
+    Source,
+    add_all,
+    config_path,
+    given_options,
+    json_option,
+    options_of,
+    options_of_spec,
+    progress_option,
+    read_settings,
+)
+from bansong.run.options import NOT_USED, REFERENCE_FILES, with_installed
+
+SETTING_UNKNOWN: Final = Problem(
+    "config.setting_unknown", "{place}there is no setting {key!r}{meant}; the settings are {listed}"
+)
+SECRET_REFUSED: Final = Problem(
+    "config.secret_refused",
+    "{place}{key!r}: secrets are not kept in config.toml; let `bansong setup` store the key, or name its file: "
+    "`bansong config set nts_key_file FILE`",
+)
+SETTING_INVALID: Final = Problem("config.setting_invalid", "{place}{key}: {reason}")
+CONFIG_NOT_EDITED: Final = Problem("config.config_not_edited", "{path}: {key} cannot be changed there; do it by hand")
+
+_NAMES: Final = {
+    name: spec for spec in SETTINGS.values() for name in (spec.setting, spec.parameter, spec.flag[2:].replace("-", "_"))
+}
+_OPTIONS: Final = {
+    str(one.name): one
+    for spec in SETTINGS.values()
+    for one in click.command(add_all(option for _, option in options_of_spec(spec))(lambda: None)).params
+    if isinstance(one, click.Option)
+}
+_SECRET: Final = re.compile(r"key|secret|token|passw")
+_TABLE: Final = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
+_ENTRY: Final = re.compile(r"\s*([\w.-]+)\s*=")
+
+
+def load_settings(path: Path) -> dict[str, Any]:
+    """Return the settings of a file by dotted key; raise :class:`UsageError` with the line."""
+    text, values = _parse(path)
+    lines = {key: number for number, key in _entries(text)}
+    found = {}
+    for key, value in _leaves(values):
+        place = gettext("{path}, line {line}: ", path=path, line=lines.get(key, 0) + 1)
+        spec = _find(key, place)
+        found[spec.setting] = _checked(spec, value, path.parent, place)
+    return found
+
+
+def _parse(path: Path) -> tuple[str, dict[str, Any]]:
+    text = ""
+    try:
+        text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
+        return text, tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        from bansong.jobs.job_file import explain_syntax
+
+        raise UsageError(explain_syntax(path, text, error)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(FILE_UNREADABLE, path=path, reason=describe_os_error(error)) from error
+
+
+def _leaves(values: Mapping[str, Any], table: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{table}{key}.")
+        else:
+            yield f"{table}{key}", value
+
+
+def _entries(text: str) -> Iterator[tuple[int, str]]:
+    table = ""
+    for number, line in enumerate(text.splitlines()):
+        if head := _TABLE.match(line):
+            table = f"{head[1]}."
+        elif entry := _ENTRY.match(line):
+            yield number, table + entry[1]
+
+
+def _find(key: str, place: str = "") -> OptionSpec:
+    name = key.removeprefix("--").replace("-", "_")
+    if name in _NAMES:
+        return _NAMES[name]
+    if _SECRET.search(name):
+        raise UsageError(SECRET_REFUSED, place=place, key=key)
+    close = get_close_matches(name, _NAMES, n=1, cutoff=0.5)
+    meant = gettext(" (is {close} meant?)", close=close[0]) if close else ""
+    raise UsageError(SETTING_UNKNOWN, place=place, key=key, meant=meant, listed=", ".join(SETTINGS))
+
+
+def _checked(spec: OptionSpec, value: Any, folder: Path, place: str = "") -> Any:
+    # a path is relative to ``folder``; a wrong one is not shown, as it may be a key
+    if spec.name in REFERENCE_FILES and value == NOT_USED:
+        return value
+    option = _OPTIONS[spec.parameter]
+    given = (value.split(",") if isinstance(value, str) else value) if option.multiple else [value]
+    try:
+        converted = [option.type.convert(one, option, None) for one in given]
+    except (click.BadParameter, TypeError, ValueError) as error:
+        reason = error.message if isinstance(error, click.BadParameter) else error
+        raise UsageError(SETTING_INVALID, place=place, key=spec.setting, reason=reason) from None
+    if option.multiple or not isinstance(path := converted[0], Path):
+        return converted if option.multiple else converted[0]
+    path = path if is_remote(path) else folder / path.expanduser()
+    if not is_remote(path) and not path.is_file():
+        raise UsageError(SETTING_INVALID, place=place, key=spec.setting, reason=gettext("there is no such file"))
+    return str(path)
+
+
+def remember(key: str, value: Any) -> None:
+    """Write a setting into config.toml, or with ``None`` remove it; print what is set."""
+    path, name = config_path(), _canonical(key)
+    text, _ = _parse(path)
+    lines, written = text.splitlines(), json.dumps(value, ensure_ascii=False)
+    entries = [number for number, entry in _entries(text) if _canonical(entry) == name]
+    if value is None:
+        lines = [line for number, line in enumerate(lines) if number not in entries]
+    elif entries and (entry := _ENTRY.match(lines[entries[0]])):
+        lines[entries[0]] = f"{entry[0]} {written}"
+    else:  # above the tables
+        first = next((number for number, line in enumerate(lines) if _TABLE.match(line)), len(lines))
+        lines.insert(first, f"{name} = {written}")
+    try:
+        tomllib.loads(changed := "".join(f"{line}\n" for line in lines))
+    except tomllib.TOMLDecodeError:
+        raise UsageError(CONFIG_NOT_EDITED, path=path, key=name) from None
+    make_folder(path.parent)
+    with publish_file(path) as temporary:
+        temporary.write_text(changed, encoding="utf-8", newline="\n")
+    print_out(f"{name} = {written}" if value is not None else gettext("{name} is not set any more", name=name))
+
+
+def _canonical(key: str) -> str:
+    spec = _NAMES.get(key.removeprefix("--").replace("-", "_"))
+    return spec.setting if spec else key
+
+
+_FIELDS: Final = gettext_noops("setting", "value", "from")
+_SOURCES: Final = gettext_noops("option", "job file", "environment", "default")  # for translation
+
+
+@click.group(invoke_without_command=True, short_help="Settings that are remembered, and where each comes from.")
+@add_all(option for spec in SETTINGS.values() if spec is not LANG for _, option in options_of_spec(spec))
+@click.option("--job", type=PATH, metavar="JOB.toml", help="Show what holds for this scheduled job.")
+@json_option
+@click.pass_context
+def config(context: click.Context, /, job: Path | None, as_json: bool, **options: Any) -> None:
+    """Show every setting that can be remembered, its value, and where that comes from.
+
+    The first of these counts: option, job file, environment, config.toml, what is installed, default. Options given
+    here are shown as a run takes them. Only commands read config.toml, Python code and the server do not; a scheduled
+    job takes registry, gazetteer and the tax authority's key from it.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    settings: dict[str, Any] = {}
+    try:
+        settings = read_settings()
+    except UsageError as error:
+        warn([str(error)])
+    rows = [(name, *_find_value(spec, given_options(options), job, settings)) for name, spec in SETTINGS.items()]
+    value = {"file": str(config_path()), "settings": [dict(zip(_FIELDS, row, strict=True)) for row in rows]}
+    print_rows(as_json, value, _FIELDS, [(name, _spell(found), gettext(source)) for name, found, source in rows], "")
+    say_table([(gettext("file"), str(config_path()))])
+
+
+def _spell(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        value = ",".join(value)
+    return f"{value:g}" if isinstance(value, float) else str(value or "-")
+
+
+def _find_value(
+    spec: OptionSpec, given: Mapping[str, Any], job: Path | None, settings: Mapping[str, Any]
+) -> tuple[Any, Source]:
+    from bansong.cli.app import language_source
+    from bansong.jobs.job_file import REMEMBERED_TABLES, load_job_file
+
+    if spec is not LANG and spec.parameter in given:
+        return str(given[spec.parameter] or NOT_USED), "option"
+    if job is not None:
+        part = load_job_file(job)
+        found = part.lang if spec is LANG else getattr(getattr(part, spec.table, None), spec.key, spec.default)
+        if found != spec.default:
+            return found, "job file"
+    if spec is LANG:
+        return current_language(), language_source()
+    if name := next(filter(variable, spec.variables), None):
+        return name, "environment"  # its value may be a key
+    if spec.setting in settings and (job is None or spec.table in REMEMBERED_TABLES):
+        return settings[spec.setting], CONFIG_FILE
+    if path := with_installed({}).get(spec.name):
+        return str(path), "installed"
+    return spec.default, "default"
+
+
+@config.command("set", short_help="Remember a setting.")
+@click.argument("key")
+@click.argument("value")
+def set_(key: str, value: str) -> None:
+    """Remember VALUE for the setting KEY, named as its flag or in job files: `bansong config set headers ko`.
+
+    Several values are separated by commas. Secrets are not kept here: name the file that holds one.
+    """
+    remember(key, _checked(_find(key), value, Path.cwd()))
+
+
+@config.command(short_help="Forget a setting.")
+@click.argument("key")
+def unset(key: str) -> None:
+    """Remove the setting KEY from config.toml."""
+    remember(key, None)
+
+
+_TIMEOUT_S: Final = 10.0
+
+
+@click.command(short_help="Set up language, key and addresses, question by question.")
+@options_of(StatusOptions, "nts_key_file")
+@click.option("--addresses", type=PATH, metavar="ZIP", help="The address file as downloaded, or its folder.")
+@progress_option
+def setup(nts_key_file: Path | None, addresses: Path | None, progress: str) -> None:
+    """Ask for what a first run needs, remember it, and name a command to try.
+
+    It asks for the language, the tax authority's free key (typed unseen, checked with one call, kept in a file that
+    only you can read), and the address file that was downloaded. Enter leaves a question out; what is given as an
+    option is not asked. It may be run again at any time.
+    """
+    try:
+        _set_up_language()
+        _set_up_key(nts_key_file)
+        _set_up_addresses(addresses, progress)
+    except click.Abort as error:
+        if not isinstance(error.__context__, EOFError):
+            raise
+        say(gettext("\nthe input has ended; what was set stays, and `bansong setup` asks for the rest"))
+    sample = Path("sample_data", "customers.xlsx")
+    say_table([(gettext("now try"), f"bansong enrich {sample if sample.exists() else gettext('customers.xlsx')}")])
+
+
+def _ask(question: str, default: str = "", *, hidden: bool = False) -> str:
+    hidden = hidden and sys.stdin.isatty()  # else getpass would ask the terminal behind a pipe
+    answer = click.prompt(question, default, hide_input=hidden, show_default=bool(default), err=True)
+    return str(answer).strip()
+
+
+def _set_up_language() -> None:
+    from bansong.cli.app import language_source
+
+    lang = current_language()
+    if language_source() != "option":
+        lang = "en" if _ask("언어 Language (ko, en)", lang).lower().startswith("en") else "ko"
+        set_language(lang)
+    remember("lang", lang)
+    remember("headers", lang)
+
+
+def _set_up_key(file: Path | None) -> None:
+    from bansong.reference.nts import NtsKey
+    from bansong.upkeep.doctor import ask_nts
+
+    if file is not None:
+        ask_nts(NtsKey.load(file), _TIMEOUT_S)
+        remember("nts_key_file", str(file.resolve()))
+        return
+    say(gettext("The tax authority's free key finds closed businesses. How to get one: docs/data-sources.md"))
+    while text := _ask(gettext("Key (not shown; Enter: later, or as it is)"), hidden=True):
+        try:
+            key = NtsKey(text)
+            ask_nts(key, _TIMEOUT_S)
+        except BansongError as error:
+            say(gettext("not stored: {error}", error=error))
+            continue
+        path = state_directory() / "nts.key"
+        with publish_file(path) as temporary:
+            temporary.write_text(key.reveal(), encoding="ascii")
+        remember("nts_key_file", str(path))
+        return
+
+
+def _set_up_addresses(given: Path | None, progress: str) -> None:
+    from bansong.cli.data import install_gazetteer
+
+    if given is not None:
+        install_gazetteer([given], None, progress)
+        return
+    say(gettext("Addresses are corrected with 도로명주소 한글 전체분, a zip from https://business.juso.go.kr"))
+    while text := _ask(gettext("Path of the zip (Enter: later, or as it is)")):
+        try:
+            install_gazetteer([as_path(text.removeprefix("& ").strip("\"'"))], None, progress)  # PowerShell's quotes
+            return
+        except BansongError as error:
+            say(str(error))
