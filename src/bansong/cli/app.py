@@ -59,7 +59,7 @@ def _fill_wide(text: str) -> str:
     return "".join(letter + _FILLER if east_asian_width(letter) in "WF" else letter for letter in text)
 
 
-_UNCONFIGURED: Final = ("config", "setup", "serve")  # a server's settings must not depend on who starts it
+_UNCONFIGURED: Final = {"config", "setup", "serve"}  # a server's settings must not depend on who starts it
 
 
 class LocalizedContext(click.Context):
@@ -70,7 +70,7 @@ class LocalizedContext(click.Context):
     def lookup_default(self, name: str, call: bool = True) -> Any:
         # read late: help works with a damaged file
         if self.default_map is None and call and not self.resilient_parsing:
-            is_apart = self.parent is None or self.command.name in _UNCONFIGURED
+            is_apart = self.parent is None or {self.command.name, self.parent.command.name} & _UNCONFIGURED
             settings = {} if is_apart else settings_in_effect()
             self.default_map = {SETTINGS[key].parameter: value for key, value in settings.items()}
         return super().lookup_default(name, call)  # type: ignore[call-overload]

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
@@ -46,7 +46,6 @@ SECRET_REFUSED: Final = Problem(
     "`bansong config set nts_key_file FILE`",
 )
 SETTING_INVALID: Final = Problem("config.setting_invalid", "{place}{key}: {reason}")
-CONFIG_NOT_EDITED: Final = Problem("config.config_not_edited", "{path}: {key} cannot be changed there; do it by hand")
 
 _NAMES: Final = {
     name: spec for spec in SETTINGS.values() for name in (spec.setting, spec.parameter, spec.flag[2:].replace("-", "_"))
@@ -58,17 +57,16 @@ _OPTIONS: Final = {
     if isinstance(one, click.Option)
 }
 _SECRET: Final = re.compile(r"key|secret|token|passw")
-_TABLE: Final = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
-_ENTRY: Final = re.compile(r"\s*([\w.-]+)\s*=")
 
 
 def load_settings(path: Path) -> dict[str, Any]:
     """Return the settings of a file by dotted key; raise :class:`UsageError` with the line."""
     text, values = _parse(path)
-    lines = {key: number for number, key in _entries(text)}
     found = {}
     for key, value in _leaves(values):
-        place = gettext("{path}, line {line}: ", path=path, line=lines.get(key, 0) + 1)
+        own = re.compile(rf"\s*({re.escape(key)}|{re.escape(key.rpartition('.')[2])})\s*=")
+        line = next((number for number, line in enumerate(text.splitlines(), 1) if own.match(line)), 1)
+        place = gettext("{path}, line {line}: ", path=path, line=line)
         spec = _find(key, place)
         found[spec.setting] = _checked(spec, value, path.parent, place)
     return found
@@ -93,15 +91,6 @@ def _leaves(values: Mapping[str, Any], table: str = "") -> Iterator[tuple[str, A
             yield from _leaves(value, f"{table}{key}.")
         else:
             yield f"{table}{key}", value
-
-
-def _entries(text: str) -> Iterator[tuple[int, str]]:
-    table = ""
-    for number, line in enumerate(text.splitlines()):
-        if head := _TABLE.match(line):
-            table = f"{head[1]}."
-        elif entry := _ENTRY.match(line):
-            yield number, table + entry[1]
 
 
 def _find(key: str, place: str = "") -> OptionSpec:
@@ -135,31 +124,22 @@ def _checked(spec: OptionSpec, value: Any, folder: Path, place: str = "") -> Any
 
 
 def remember(key: str, value: Any) -> None:
-    """Write a setting into config.toml, or with ``None`` remove it; print what is set."""
+    """Write a setting into config.toml, or with ``None`` remove it; print what is set. Comments are lost."""
     path, name = config_path(), _canonical(key)
-    text, _ = _parse(path)
-    lines, written = text.splitlines(), json.dumps(value, ensure_ascii=False)
-    entries = [number for number, entry in _entries(text) if _canonical(entry) == name]
+    kept = {own: old for own, old in _leaves(_parse(path)[1]) if _canonical(own) != name}
+    written = {own: json.dumps(new, ensure_ascii=False, default=str) for own, new in {**kept, name: value}.items()}
     if value is None:
-        lines = [line for number, line in enumerate(lines) if number not in entries]
-    elif entries and (entry := _ENTRY.match(lines[entries[0]])):
-        lines[entries[0]] = f"{entry[0]} {written}"
-    else:  # above the tables
-        first = next((number for number, line in enumerate(lines) if _TABLE.match(line)), len(lines))
-        lines.insert(first, f"{name} = {written}")
-    try:
-        tomllib.loads(changed := "".join(f"{line}\n" for line in lines))
-    except tomllib.TOMLDecodeError:
-        raise UsageError(CONFIG_NOT_EDITED, path=path, key=name) from None
+        del written[name]
     make_folder(path.parent)
     with publish_file(path) as temporary:
-        temporary.write_text(changed, encoding="utf-8", newline="\n")
-    print_out(f"{name} = {written}" if value is not None else gettext("{name} is not set any more", name=name))
+        lines = (f"{own} = {new}\n" for own, new in written.items())
+        temporary.write_text("".join(lines), encoding="utf-8", newline="\n")
+    print_out(f"{name} = {written[name]}" if name in written else gettext("{name} is not set any more", name=name))
 
 
 def _canonical(key: str) -> str:
-    spec = _NAMES.get(key.removeprefix("--").replace("-", "_"))
-    return spec.setting if spec else key
+    name = key.removeprefix("--").replace("-", "_")
+    return _NAMES[name].setting if name in _NAMES else key
 
 
 _FIELDS: Final = gettext_noops("setting", "value", "from")
@@ -282,27 +262,37 @@ def _set_up_language() -> None:
     remember("headers", lang)
 
 
-def _set_up_key(file: Path | None) -> None:
+def _ask_until(question: str, act: Callable[[str], None], *, hidden: bool = False) -> None:
+    while text := _ask(question, hidden=hidden):
+        try:
+            act(text)
+        except BansongError as error:
+            say(str(error))
+        else:
+            return
+
+
+def _store_key(text: str) -> None:
     from bansong.reference.nts import NtsKey
     from bansong.upkeep.doctor import ask_nts
 
+    key = NtsKey(text)
+    ask_nts(key, _TIMEOUT_S)
+    say(gettext("the key works"))
+    path = state_directory() / "nts.key"
+    with publish_file(path) as temporary:
+        temporary.write_text(key.reveal(), encoding="ascii")
+    remember("nts_key_file", str(path))
+
+
+def _set_up_key(file: Path | None) -> None:
+    from bansong.reference.nts import NtsKey
+
     if file is not None:
-        ask_nts(NtsKey.load(file), _TIMEOUT_S)
-        remember("nts_key_file", str(file.resolve()))
+        _store_key(NtsKey.load(file).reveal())
         return
     say(gettext("The tax authority's free key finds closed businesses. How to get one: docs/data-sources.md"))
-    while text := _ask(gettext("Key (not shown; Enter: later, or as it is)"), hidden=True):
-        try:
-            key = NtsKey(text)
-            ask_nts(key, _TIMEOUT_S)
-        except BansongError as error:
-            say(gettext("not stored: {error}", error=error))
-            continue
-        path = state_directory() / "nts.key"
-        with publish_file(path) as temporary:
-            temporary.write_text(key.reveal(), encoding="ascii")
-        remember("nts_key_file", str(path))
-        return
+    _ask_until(gettext("Key (not shown; Enter: later, or as it is)"), _store_key, hidden=True)
 
 
 def _set_up_addresses(given: Path | None, progress: str) -> None:
@@ -311,10 +301,10 @@ def _set_up_addresses(given: Path | None, progress: str) -> None:
     if given is not None:
         install_gazetteer([given], None, progress)
         return
+
+    def install(text: str) -> None:
+        path = as_path(text.removeprefix("& ").strip("\"'"))  # as PowerShell pastes a dropped file
+        install_gazetteer([path], None, progress)
+
     say(gettext("Addresses are corrected with 도로명주소 한글 전체분, a zip from https://business.juso.go.kr"))
-    while text := _ask(gettext("Path of the zip (Enter: later, or as it is)")):
-        try:
-            install_gazetteer([as_path(text.removeprefix("& ").strip("\"'"))], None, progress)  # PowerShell's quotes
-            return
-        except BansongError as error:
-            say(str(error))
+    _ask_until(gettext("Path of the zip (Enter: later, or as it is)"), install)
