@@ -71,7 +71,7 @@ class OptionSpec:
     rule: Rule | None = None
     engines: tuple[str, ...] = ()  # the only engines that take it; empty: all
     inputs: Inputs | None = None  # the only input formats that it is for
-    remembered: bool = False  # may be set in the command line's config.toml
+    configurable: bool = False  # may be set in the command line's config.toml
     variables: tuple[str, ...] = ()  # of the environment; they precede config.toml
     hide_key: Callable[[dict[str, Any]], None] | None = None  # hides a key in the constructor's keywords
     name: str = ""

@@ -159,7 +159,7 @@ def add_language_option(command: click.Command) -> None:
         ["--lang"],
         type=click.Choice(LANGS),
         expose_value=False,
-        help="The language of all texts; by default BANSONG_LANG, else the locale.",
+        help="The language of all texts; by default BANSONG_LANG, else as in `bansong config`, else the locale.",
     )
     command.params.append(option)
     command.context_class = LocalizedContext

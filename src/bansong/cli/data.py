@@ -21,7 +21,7 @@ from bansong.cli.options import (
     add_all,
     chosen_status,
     fetch_options,
-    is_remembered,
+    is_configured,
     json_option,
     options_of,
     progress_option,
@@ -198,7 +198,7 @@ def update(
     """
     from bansong.reference.registry import BY_HAND, update_gazetteer, update_registry
 
-    if gazetteer is not None and not addresses and not is_remembered("gazetteer"):
+    if gazetteer is not None and not addresses and not is_configured("gazetteer"):
         raise UsageError(GAZETTEER_OPTION_ALONE)
     done, status = [], chosen_status(options)
     if addresses:

@@ -33,7 +33,7 @@ from bansong.cli.options import (
     chosen_status,
     engine_option,
     fetch_options,
-    is_remembered,
+    is_configured,
     json_option,
     local_options,
     options_of,
@@ -110,7 +110,7 @@ def _chosen_options(options: dict[str, Any]) -> dict[str, Any]:
     inputs, sheets, output = given.pop("inputs"), given.pop("sheet", ()), given.get("output")
     if sheets:
         given["sheet"] = sheets if len(sheets) > 1 else sheets[0]
-    if "headers" in given and is_remembered("headers") and not _take_headers([output] if output else inputs):
+    if "headers" in given and is_configured("headers") and not _take_headers([output] if output else inputs):
         del given["headers"]
     into_folder = output is not None and (output.endswith(os.sep) or os.path.isdir(output))  # noqa: PTH112 - raises for no name
     is_one = len(inputs) == 1 and is_one_file(inputs[0]) and len(sheets) < 2 and ALL_SHEETS not in sheets

@@ -150,13 +150,13 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that were given, ``False`` for those turned off; refuse an option both on and off."""
     given = {name: value for name, value in options.items() if _is_given(name, value)}
     for name in [name for name, spec in _SPECS.items() if spec.flag and spec.off and given.pop(f"no_{name}", False)]:
-        if name in given and not is_remembered(name):
+        if name in given and not is_configured(name):
             raise click.UsageError(gettext_of(_SPECS[name], "{flag} and {off} exclude each other."))
         given[name] = False
     return given
 
 
-def is_remembered(name: str) -> bool:
+def is_configured(name: str) -> bool:
     """Whether an option of the running command has its value from config.toml."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.DEFAULT_MAP
 
@@ -185,7 +185,7 @@ def config_path() -> Path:
 
 def read_settings() -> dict[str, Any]:
     """Return the settings in config.toml by dotted key, empty without the file; raise :class:`UsageError`."""
-    if not config_path().exists():
+    if not os.path.exists(config_path()):  # noqa: PTH110 - raises for no name
         return {}
     from bansong.cli.settings import load_settings
 
@@ -193,7 +193,7 @@ def read_settings() -> dict[str, Any]:
 
 
 LANG: Final = OptionSpec(flag="--lang", choices=LANGS, variables=(VARIABLE,), name="lang", parameter="lang")
-SETTINGS: Final = {spec.setting: spec for spec in (LANG, *(one for one in _SPECS.values() if one.remembered))}
+SETTINGS: Final = {spec.setting: spec for spec in (LANG, *(one for one in _SPECS.values() if one.configurable))}
 
 
 def settings_in_effect() -> dict[str, Any]:

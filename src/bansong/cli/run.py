@@ -80,7 +80,7 @@ def run(job: Path | None, init: Path | None, deadline: str | None, quiet: bool, 
     stop = context.ensure_object(StopRequest)
     try:
         with progress_shown("none" if quiet or log_json else "auto") as progress:
-            report = run_job(job, deadline=seconds, progress=progress, stop=stop, remembered=settings_in_effect())
+            report = run_job(job, deadline=seconds, progress=progress, stop=stop, settings=settings_in_effect())
     except (BansongError, KeyboardInterrupt) as error:
         if not str(error):  # nothing had begun
             raise

@@ -68,7 +68,7 @@ def load_settings(path: Path) -> dict[str, Any]:
         line = next((number for number, line in enumerate(text.splitlines(), 1) if own.match(line)), 1)
         place = gettext("{path}, line {line}: ", path=path, line=line)
         spec = _find(key, place)
-        found[spec.setting] = _checked(spec, value, path.parent, place)
+        found[spec.setting] = _check_value(spec, value, path.parent, place)
     return found
 
 
@@ -104,7 +104,7 @@ def _find(key: str, place: str = "") -> OptionSpec:
     raise UsageError(SETTING_UNKNOWN, place=place, key=key, meant=meant, listed=", ".join(SETTINGS))
 
 
-def _checked(spec: OptionSpec, value: Any, folder: Path, place: str = "") -> Any:
+def _check_value(spec: OptionSpec, value: Any, folder: Path, place: str = "") -> Any:
     # a path is relative to ``folder``; a wrong one is not shown, as it may be a key
     if spec.name in REFERENCE_FILES and value == NOT_USED:
         return value
@@ -181,7 +181,7 @@ def _find_value(
     spec: OptionSpec, given: Mapping[str, Any], job: Path | None, settings: Mapping[str, Any]
 ) -> tuple[Any, Source]:
     from bansong.cli.app import language_source
-    from bansong.jobs.job_file import REMEMBERED_TABLES, load_job_file
+    from bansong.jobs.job_file import SETTING_TABLES, load_job_file
 
     if spec is not LANG and spec.parameter in given:
         return str(given[spec.parameter] or NOT_USED), "option"
@@ -194,7 +194,7 @@ def _find_value(
         return current_language(), language_source()
     if name := next(filter(variable, spec.variables), None):
         return name, "environment"  # its value may be a key
-    if spec.setting in settings and (job is None or spec.table in REMEMBERED_TABLES):
+    if spec.setting in settings and (job is None or spec.table in SETTING_TABLES):
         return settings[spec.setting], CONFIG_FILE
     if path := with_installed({}).get(spec.name):
         return str(path), "installed"
@@ -209,7 +209,7 @@ def set_(key: str, value: str) -> None:
 
     Several values are separated by commas. Secrets are not kept here: name the file that holds one.
     """
-    remember(key, _checked(_find(key), value, Path.cwd()))
+    remember(key, _check_value(_find(key), value, Path.cwd()))
 
 
 @config.command(short_help="Forget a setting.")
@@ -240,9 +240,11 @@ def setup(nts_key_file: Path | None, addresses: Path | None, progress: str) -> N
     except click.Abort as error:
         if not isinstance(error.__context__, EOFError):
             raise
-        say(gettext("\nthe input has ended; what was set stays, and `bansong setup` asks for the rest"))
+        say("")
+        say(gettext("the input has ended; what was set stays, and `bansong setup` asks for the rest"))
     sample = Path("sample_data", "customers.xlsx")
-    say_table([(gettext("now try"), f"bansong enrich {sample if sample.exists() else gettext('customers.xlsx')}")])
+    file = sample if sample.exists() else gettext("customers.xlsx")
+    say_table([(gettext("now try"), gettext("bansong enrich {file}", file=file))])
 
 
 def _ask(question: str, default: str = "", *, hidden: bool = False) -> str:
@@ -256,7 +258,7 @@ def _set_up_language() -> None:
 
     lang = current_language()
     if language_source() != "option":
-        lang = "en" if _ask("언어 Language (ko, en)", lang).lower().startswith("en") else "ko"
+        lang = "en" if _ask(gettext("Language: ko (한국어) or en (English)"), lang).lower().startswith("en") else "ko"
         set_language(lang)
     remember("lang", lang)
     remember("headers", lang)
@@ -292,7 +294,7 @@ def _set_up_key(file: Path | None) -> None:
         _store_key(NtsKey.load(file).reveal())
         return
     say(gettext("The tax authority's free key finds closed businesses. How to get one: docs/data-sources.md"))
-    _ask_until(gettext("Key (not shown; Enter: later, or as it is)"), _store_key, hidden=True)
+    _ask_until(gettext("Key (it is not shown; Enter leaves it for later)"), _store_key, hidden=True)
 
 
 def _set_up_addresses(given: Path | None, progress: str) -> None:
@@ -307,4 +309,4 @@ def _set_up_addresses(given: Path | None, progress: str) -> None:
         install_gazetteer([path], None, progress)
 
     say(gettext("Addresses are corrected with 도로명주소 한글 전체분, a zip from https://business.juso.go.kr"))
-    _ask_until(gettext("Path of the zip (Enter: later, or as it is)"), install)
+    _ask_until(gettext("Path of the zip (Enter leaves it for later)"), install)

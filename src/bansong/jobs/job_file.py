@@ -482,11 +482,11 @@ def job_template() -> str:
     return resources.files("bansong.jobs").joinpath(name).read_text(encoding="utf-8")
 
 
-REMEMBERED_TABLES: Final = ("reference", "status")  # no other may change with the user who runs the job
+SETTING_TABLES: Final = ("reference", "status")  # no other may change with the user who runs the job
 
 
-def load_job_file(path: str | Path, remembered: Mapping[str, Any] | None = None) -> JobFile:
-    """Read and check a job file; raise :class:`UsageError` with field and line. For ``remembered``: see `run_job`."""
+def load_job_file(path: str | Path, settings: Mapping[str, Any] | None = None) -> JobFile:
+    """Read and check a job file; raise :class:`UsageError` with field and line. For ``settings``: see `run_job`."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -497,9 +497,9 @@ def load_job_file(path: str | Path, remembered: Mapping[str, Any] | None = None)
         raise UsageError(JOB_FILE_NOT_UTF8, path=path, error=error) from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(explain_syntax(path, text, error)) from None
-    for setting, value in (remembered or {}).items():
+    for setting, value in (settings or {}).items():
         table, _, key = setting.partition(".")
-        if table in REMEMBERED_TABLES and isinstance(given := values.setdefault(table, {}), dict):
+        if table in SETTING_TABLES and isinstance(given := values.setdefault(table, {}), dict):
             given.setdefault(key, value)
     try:
         job = msgspec.convert(values, JobFile)

@@ -75,7 +75,7 @@ def run_job(
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
     stop: StopRequest | None = None,
-    remembered: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> JobReport:
     """Run the job of a job file once; return what it did and what changed since the run before.
 
@@ -83,7 +83,7 @@ def run_job(
     reference files is reused for ``skip_unchanged_days``. ``now``: the time in seconds since 1970. ``deadline``:
     seconds after which nothing new begins and open purchases are settled (default: as in the job file). ``stop``: the
     command line's request to stop by signals: it also interrupts an engine that buys nothing at the deadline, and is
-    held back while the run is recorded. ``progress``, ``cancel``: as for :func:`bansong.enrich`. ``remembered``: values
+    held back while the run is recorded. ``progress``, ``cancel``: as for :func:`bansong.enrich`. ``settings``: values
     for ``[reference]`` and ``[status]`` that the file does not name, by dotted key (the command line's config.toml).
 
     Raises :class:`JobRunningError` if the job is running; :class:`UsageError` for an invalid job file;
@@ -92,7 +92,7 @@ def run_job(
     """
     refuse_after_fork()
     path = Path(path).resolve()
-    job = load_job_file(path, remembered)
+    job = load_job_file(path, settings)
     named = {name: getattr(job.reference, name) for name in REFERENCE_FILES}
     used = with_installed(named, job.engine.name)
     reference = structs.replace(job.reference, **{name: path and str(path) for name, path in used.items()})

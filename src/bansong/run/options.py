@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -72,7 +73,7 @@ class WriteOptions(Options):
     extra_columns: Sequence[str] = option(
         (),
         flag="--extra-columns COLUMNS",
-        remembered=True,
+        configurable=True,
         rule=Rule(
             lambda value: not isinstance(value, str) and is_text_or_texts(value),
             gettext_noop("a list of columns, all texts"),
@@ -90,7 +91,7 @@ class WriteOptions(Options):
         help="Write the list for the mail house, too: name, address and postal code of each letter to be sent.",
     )
     letter_cost: float | None = option(
-        flag="--letter-cost WON", remembered=True, help="What a letter costs: the report says what is saved."
+        flag="--letter-cost WON", configurable=True, help="What a letter costs: the report says what is saved."
     )
     allow_empty: bool = option(
         False,
@@ -110,7 +111,7 @@ class WriteOptions(Options):
         flag="--headers",
         choices=LANGS,
         job="output.headers",
-        remembered=True,
+        configurable=True,
         help="ko: Korean headers for the added columns of a CSV file or workbook, and Korean words in them.",
     )
 
@@ -123,7 +124,7 @@ class LocalOptions(Options):
         flag="--registry",
         off="--no-registry",
         job="reference.registry",
-        remembered=True,
+        configurable=True,
         help="A registry built by `bansong data build-registry`; by default the installed one.",
         off_help="Use no registry, not even the installed one.",
     )
@@ -131,7 +132,7 @@ class LocalOptions(Options):
         flag="--gazetteer",
         off="--no-gazetteer",
         job="reference.gazetteer",
-        remembered=True,
+        configurable=True,
         help="The official addresses, built by `bansong data build-gazetteer`: addresses and postal codes are "
         "corrected. By default the installed ones.",
         off_help="Use no gazetteer, not even the installed one.",
@@ -186,7 +187,7 @@ def with_installed(given: Mapping[str, Any], engine: str = "local") -> dict[str,
     chosen = {**given}
     for name in REFERENCE_FILES:
         path = given.get(name)
-        if path is None and ENGINE_KINDS[engine].answers_locally and installed_path(name).is_file():
+        if path is None and ENGINE_KINDS[engine].answers_locally and os.path.isfile(installed_path(name)):  # noqa: PTH113
             chosen[name] = installed_path(name)
         elif path is False or str(path) == NOT_USED:
             chosen[name] = None

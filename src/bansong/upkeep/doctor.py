@@ -175,7 +175,12 @@ def look_at_registry(path: Path | None, model: str | Path | None, today: date) -
         version=registry.version,
     )
     if stale := stale_registry_alert(registry, resolve_model(model).stale_after, today):
-        yield Finding("registry", "warning", said, gettext("{stale}; or `bansong data update`", stale=stale))
+        yield Finding(
+            "registry",
+            "warning",
+            said,
+            gettext("{stale}; or `bansong data refresh-registry {path}`", stale=stale, path=path),
+        )
     else:
         yield Finding("registry", "ok", said)
 
