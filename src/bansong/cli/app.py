@@ -148,8 +148,8 @@ def _choose_language(words: Sequence[str]) -> tuple[Lang, Source]:
         return current_language(), "environment"
     if "serve" not in words[:1]:
         with suppress(BansongError):  # the command says what is wrong with the file
-            if remembered := read_settings().get("lang"):
-                return remembered, CONFIG_FILE
+            if configured := read_settings().get("lang"):
+                return configured, CONFIG_FILE
     return current_language(), "default"
 
 

@@ -94,7 +94,7 @@ def _leaves(values: Mapping[str, Any], table: str = "") -> Iterator[tuple[str, A
 
 
 def _find(key: str, place: str = "") -> OptionSpec:
-    name = key.removeprefix("--").replace("-", "_")
+    name = key.replace("-", "_")
     if name in _NAMES:
         return _NAMES[name]
     if _SECRET.search(name):
@@ -126,10 +126,8 @@ def _check_value(spec: OptionSpec, value: Any, folder: Path, place: str = "") ->
 def remember(key: str, value: Any) -> None:
     """Write a setting into config.toml, or with ``None`` remove it; print what is set. Comments are lost."""
     path, name = config_path(), _canonical(key)
-    kept = {own: old for own, old in _leaves(_parse(path)[1]) if _canonical(own) != name}
-    written = {own: json.dumps(new, ensure_ascii=False, default=str) for own, new in {**kept, name: value}.items()}
-    if value is None:
-        del written[name]
+    values = {_canonical(own): old for own, old in _leaves(_parse(path)[1])} | {name: value}
+    written = {own: json.dumps(new, ensure_ascii=False, default=str) for own, new in values.items() if new is not None}
     make_folder(path.parent)
     with publish_file(path) as temporary:
         lines = (f"{own} = {new}\n" for own, new in written.items())
@@ -138,8 +136,8 @@ def remember(key: str, value: Any) -> None:
 
 
 def _canonical(key: str) -> str:
-    name = key.removeprefix("--").replace("-", "_")
-    return _NAMES[name].setting if name in _NAMES else key
+    spec = _NAMES.get(key.replace("-", "_"))
+    return spec.setting if spec else key
 
 
 _FIELDS: Final = gettext_noops("setting", "value", "from")
