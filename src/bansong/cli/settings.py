@@ -182,7 +182,7 @@ def _find_value(
     from bansong.jobs.job_file import SETTING_TABLES, load_job_file
 
     if spec is not LANG and spec.parameter in given:
-        return str(given[spec.parameter] or NOT_USED), "option"
+        return _spell(given[spec.parameter] or NOT_USED), "option"
     if job is not None:
         part = load_job_file(job)
         found = part.lang if spec is LANG else getattr(getattr(part, spec.table, None), spec.key, spec.default)
