@@ -103,7 +103,6 @@ def test_commands_use_what_is_remembered_and_options_precede_it(run: Run, tmp_pa
         ("# mine\n[output]\nheaders = 'kr'\n", "line 3: output.headers"),
         ("\nhedaers = 'ko'\n", "line 2: there is no setting 'hedaers' (is headers meant?)"),
         ("nts_key = 'the-key-itself'\n", "line 1: 'nts_key'"),
-        ("reference.registry = 'gone.parquet'\n", "line 1: reference.registry"),
         ("letter_cost = []\n", "line 1: letter_cost"),
     ],
 )

@@ -19,6 +19,7 @@ from bansong.base.messages import current_language, describe_os_error, gettext, 
 from bansong.base.option import OptionSpec
 from bansong.base.options import StatusOptions
 from bansong.base.publish import make_folder, publish_file
+from bansong.base.remote import is_there
 from bansong.cli.console import print_out, print_rows, say, say_table, warn
 from bansong.cli.options import (
     CONFIG_FILE,
@@ -105,7 +106,7 @@ def _find(key: str, place: str = "") -> OptionSpec:
 
 
 def _check_value(spec: OptionSpec, value: Any, folder: Path, place: str = "") -> Any:
-    # a path is relative to ``folder``; a wrong one is not shown, as it may be a key
+    # a path is relative to ``folder``
     if spec.name in REFERENCE_FILES and value == NOT_USED:
         return value
     option = _OPTIONS[spec.parameter]
@@ -117,10 +118,7 @@ def _check_value(spec: OptionSpec, value: Any, folder: Path, place: str = "") ->
         raise UsageError(SETTING_INVALID, place=place, key=spec.setting, reason=reason) from None
     if option.multiple or not isinstance(path := converted[0], Path):
         return converted if option.multiple else converted[0]
-    path = path if is_remote(path) else folder / path.expanduser()
-    if not is_remote(path) and not path.is_file():
-        raise UsageError(SETTING_INVALID, place=place, key=spec.setting, reason=gettext("there is no such file"))
-    return str(path)
+    return str(path if is_remote(path) else folder / path.expanduser())
 
 
 def remember(key: str, value: Any) -> None:
@@ -207,7 +205,11 @@ def set_(key: str, value: str) -> None:
 
     Several values are separated by commas. Secrets are not kept here: name the file that holds one.
     """
-    remember(key, _check_value(_find(key), value, Path.cwd()))
+    spec = _find(key)
+    checked = _check_value(spec, value, Path.cwd())
+    if "Path" in spec.type and checked != NOT_USED and not is_there(as_path(checked)):  # not shown: it may be a key
+        raise UsageError(SETTING_INVALID, place="", key=spec.setting, reason=gettext("there is no such file"))
+    remember(key, checked)
 
 
 @config.command(short_help="Forget a setting.")
