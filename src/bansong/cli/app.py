@@ -34,7 +34,7 @@ from bansong.base.messages import (
     set_language,
 )
 from bansong.cli.console import INTERRUPTED, escape_what_stdout_lacks, open_closed_streams, say, set_up_logging
-from bansong.cli.options import COMMAND_LINE, CONFIG_FILE, SETTINGS, Source, read_settings, settings_in_effect
+from bansong.cli.options import COMMAND_LINE, SETTINGS, read_settings, settings_in_effect
 
 catalogues.bindtextdomain("click", str(LOCALE_DIR))
 catalogues.textdomain("click")  # the domain that click's own messages are looked up in
@@ -118,14 +118,11 @@ def command_line_reads() -> Iterator[None]:
 def language_of(words: Sequence[str]) -> Iterator[None]:
     """Use the language of ``--lang`` during the block, also in child processes."""
     before = {name: os.environ.get(name) for name in (VARIABLE, "LANGUAGE")}
-    lang, source = _choose_language(words)
-    set_language(lang)
-    _language_sources.append(source)
+    set_language(_named_language(words) or _configured_language(words) or current_language())
     os.environ["LANGUAGE"] = current_language()  # click reads it for each of its messages
     try:
         yield
     finally:
-        _language_sources.pop()
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -133,24 +130,12 @@ def language_of(words: Sequence[str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-_language_sources: Final[list[Source]] = []  # the first is that of the command line
-
-
-def language_source() -> Source:
-    """Return the source of the running command's language."""
-    return _language_sources[0]
-
-
-def _choose_language(words: Sequence[str]) -> tuple[Lang, Source]:
-    if named := _named_language(words):
-        return named, "option"
-    if os.environ.get(VARIABLE):
-        return current_language(), "environment"
-    if "serve" not in words[:1]:
-        with suppress(BansongError):  # the command says what is wrong with the file
-            if configured := read_settings().get("lang"):
-                return configured, CONFIG_FILE
-    return current_language(), "default"
+def _configured_language(words: Sequence[str]) -> Lang | None:
+    if os.environ.get(VARIABLE) or "serve" in words[:1]:
+        return None
+    with suppress(BansongError):  # the command says what is wrong with the file
+        return read_settings().get("lang")
+    return None
 
 
 def add_language_option(command: click.Command) -> None:

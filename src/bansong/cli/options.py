@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
@@ -174,13 +174,9 @@ def _is_given(name: str, value: object) -> bool:
 _SPECS: Final = {spec.parameter: spec for kind in OPTION_KINDS for spec in specs_of(kind)}
 
 
-CONFIG_FILE: Final = "config.toml"
-Source = Literal["option", "job file", "environment", "config.toml", "installed", "default"]  # the first one counts
-
-
 def config_path() -> Path:
     """Return the file of remembered settings."""
-    return state_directory() / CONFIG_FILE
+    return state_directory() / "config.toml"
 
 
 def read_settings() -> dict[str, Any]:

@@ -8,25 +8,32 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from bansong.base.errors import BansongError, Problem, UsageError
 from bansong.base.files import FILE_UNREADABLE, as_path, is_remote, state_directory, variable
-from bansong.base.messages import current_language, describe_os_error, gettext, gettext_noops, set_language
+from bansong.base.messages import (
+    current_language,
+    describe_os_error,
+    gettext,
+    gettext_noop,
+    gettext_noops,
+    set_language,
+)
 from bansong.base.option import OptionSpec
 from bansong.base.options import StatusOptions
 from bansong.base.publish import make_folder, publish_file
 from bansong.base.remote import is_there
 from bansong.cli.console import print_out, print_rows, say, say_table, warn
 from bansong.cli.options import (
-    CONFIG_FILE,
     LANG,
     PATH,
     SETTINGS,
-    Source,
     add_all,
     config_path,
     given_options,
@@ -175,10 +182,14 @@ def _spell(value: Any) -> str:
 
 def _find_value(
     spec: OptionSpec, given: Mapping[str, Any], job: Path | None, settings: Mapping[str, Any]
-) -> tuple[Any, Source]:
-    from bansong.cli.app import language_source
+) -> tuple[Any, str]:
     from bansong.jobs.job_file import SETTING_TABLES, load_job_file
 
+    context = click.get_current_context()
+    if spec is LANG and any(
+        one.get_parameter_source("lang") is ParameterSource.COMMANDLINE for one in (context, context.find_root())
+    ):
+        return current_language(), "option"
     if spec is not LANG and spec.parameter in given:
         return _spell(given[spec.parameter] or NOT_USED), "option"
     if job is not None:
@@ -186,12 +197,12 @@ def _find_value(
         found = part.lang if spec is LANG else getattr(getattr(part, spec.table, None), spec.key, spec.default)
         if found != spec.default:
             return found, "job file"
-    if spec is LANG:
-        return current_language(), language_source()
-    if name := next(filter(variable, spec.variables), None):
+    if spec is LANG and current_language() != settings.get("lang"):
+        return current_language(), "environment"  # or its locale
+    if spec is not LANG and (name := next(filter(variable, spec.variables), None)):
         return name, "environment"  # its value may be a key
-    if spec.setting in settings and (job is None or spec.table in SETTING_TABLES):
-        return settings[spec.setting], CONFIG_FILE
+    if spec.setting in settings and (job is None or spec.table in ("", *SETTING_TABLES)):
+        return settings[spec.setting], "config.toml"
     if path := with_installed({}).get(spec.name):
         return str(path), "installed"
     return spec.default, "default"
@@ -233,10 +244,19 @@ def setup(nts_key_file: Path | None, addresses: Path | None, progress: str) -> N
     only you can read), and the address file that was downloaded. Enter leaves a question out; what is given as an
     option is not asked. It may be run again at any time.
     """
+    from bansong.reference.nts import NtsKey
+
+    steps = (
+        (nts_key_file and NtsKey.load(nts_key_file).reveal(), _KEY_QUESTION, _store_key, True),
+        (addresses and str(addresses), _ZIP_QUESTION, partial(_install_addresses, progress), False),
+    )
     try:
         _set_up_language()
-        _set_up_key(nts_key_file)
-        _set_up_addresses(addresses, progress)
+        for given, question, act, hidden in steps:
+            if given:
+                act(given)
+            else:
+                _ask_until(gettext(question), act, hidden=hidden)
     except click.Abort as error:
         if not isinstance(error.__context__, EOFError):
             raise
@@ -247,66 +267,54 @@ def setup(nts_key_file: Path | None, addresses: Path | None, progress: str) -> N
     say_table([(gettext("now try"), gettext("bansong enrich {file}", file=file))])
 
 
-def _ask(question: str, default: str = "", *, hidden: bool = False) -> str:
-    hidden = hidden and sys.stdin.isatty()  # else getpass would ask the terminal behind a pipe
-    answer = click.prompt(question, default, hide_input=hidden, show_default=bool(default), err=True)
-    return str(answer).strip()
+_KEY_QUESTION: Final = gettext_noop(
+    "The tax authority's free key finds closed businesses; how to get one: docs/data-sources.md\n"
+    "Key (it is not shown; Enter leaves it for later)"
+)
+_ZIP_QUESTION: Final = gettext_noop(
+    "Addresses are corrected with 도로명주소 한글 전체분, a zip from https://business.juso.go.kr\n"
+    "Path of the zip (Enter leaves it for later)"
+)
 
 
 def _set_up_language() -> None:
-    from bansong.cli.app import language_source
-
     lang = current_language()
-    if language_source() != "option":
+    if click.get_current_context().get_parameter_source("lang") is not ParameterSource.COMMANDLINE:
         lang = "en" if _ask(gettext("Language: ko (한국어) or en (English)"), lang).lower().startswith("en") else "ko"
         set_language(lang)
     remember("lang", lang)
     remember("headers", lang)
 
 
-def _ask_until(question: str, act: Callable[[str], None], *, hidden: bool = False) -> None:
+def _ask(question: str, default: str = "", *, hidden: bool = False) -> str:
+    hidden = hidden and sys.stdin.isatty()  # else getpass would ask the terminal behind a pipe
+    answer = click.prompt(question, default, hide_input=hidden, show_default=bool(default), err=True)
+    return str(answer).strip()
+
+
+def _ask_until(question: str, act: Callable[[str], None], *, hidden: bool) -> None:
     while text := _ask(question, hidden=hidden):
         try:
-            act(text)
+            return act(text)
         except BansongError as error:
             say(str(error))
-        else:
-            return
+    return None
 
 
 def _store_key(text: str) -> None:
     from bansong.reference.nts import NtsKey
     from bansong.upkeep.doctor import ask_nts
 
-    key = NtsKey(text)
+    key, path = NtsKey(text), state_directory() / "nts.key"
     ask_nts(key, _TIMEOUT_S)
     say(gettext("the key works"))
-    path = state_directory() / "nts.key"
     with publish_file(path) as temporary:
         temporary.write_text(key.reveal(), encoding="ascii")
     remember("nts_key_file", str(path))
 
 
-def _set_up_key(file: Path | None) -> None:
-    from bansong.reference.nts import NtsKey
-
-    if file is not None:
-        _store_key(NtsKey.load(file).reveal())
-        return
-    say(gettext("The tax authority's free key finds closed businesses. How to get one: docs/data-sources.md"))
-    _ask_until(gettext("Key (it is not shown; Enter leaves it for later)"), _store_key, hidden=True)
-
-
-def _set_up_addresses(given: Path | None, progress: str) -> None:
+def _install_addresses(progress: str, text: str) -> None:
     from bansong.cli.data import install_gazetteer
 
-    if given is not None:
-        install_gazetteer([given], None, progress)
-        return
-
-    def install(text: str) -> None:
-        path = as_path(text.removeprefix("& ").strip("\"'"))  # as PowerShell pastes a dropped file
-        install_gazetteer([path], None, progress)
-
-    say(gettext("Addresses are corrected with 도로명주소 한글 전체분, a zip from https://business.juso.go.kr"))
-    _ask_until(gettext("Path of the zip (Enter leaves it for later)"), install)
+    path = as_path(text.removeprefix("& ").strip("\"'"))  # as PowerShell pastes a dropped file
+    install_gazetteer([path], None, progress)
