@@ -64,6 +64,7 @@ _OPTIONS: Final = {
     for one in click.command(add_all(option for _, option in options_of_spec(spec))(lambda: None)).params
     if isinstance(one, click.Option)
 }
+_BARE: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _SECRET: Final = re.compile(r"key|secret|token|passw")
 
 
@@ -135,7 +136,7 @@ def remember(key: str, value: Any) -> None:
     written = {own: json.dumps(new, ensure_ascii=False, default=str) for own, new in values.items() if new is not None}
     make_folder(path.parent)
     with publish_file(path) as temporary:
-        lines = (f"{own} = {new}\n" for own, new in written.items())
+        lines = (f"{own if _BARE.fullmatch(own) else json.dumps(own)} = {new}\n" for own, new in written.items())
         temporary.write_text("".join(lines), encoding="utf-8", newline="\n")
     print_out(f"{name} = {written[name]}" if name in written else gettext("{name} is not set any more", name=name))
 

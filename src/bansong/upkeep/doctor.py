@@ -203,8 +203,8 @@ def look_at_gazetteer(path: Path | None, today: date) -> Iterator[Finding]:
     """Report version and age of a gazetteer."""
     if path is None:
         remedy = gettext("`bansong data build-gazetteer FILES…`; {data}", data=gettext(_DATA))
-        none = gettext("none is installed or given, so addresses are not corrected")
-        yield Finding("gazetteer", "note", none, remedy)
+        said = gettext("none is installed or given, so addresses are not corrected")
+        yield Finding("gazetteer", "note", said, remedy)
         return
     gazetteer = Gazetteer.open(path)
     gazetteer.check()
@@ -213,8 +213,9 @@ def look_at_gazetteer(path: Path | None, today: date) -> Iterator[Finding]:
         age = gettext(", addresses of {age_of}", age_of=describe_age(gazetteer.source_date, today))
     said = gettext("{path}: version {version}{age}", path=gazetteer.path, version=gazetteer.version, age=age)
     yield Finding("gazetteer", "ok", said)
-    for caution in gazetteer.cautions(today):
-        yield Finding("gazetteer", "warning", caution, gettext("`bansong data build-gazetteer FILES…`"))
+    for number, caution in enumerate(gazetteer.cautions(today)):  # one remedy for all
+        mend = None if number else gettext("`bansong data build-gazetteer FILES…`")
+        yield Finding("gazetteer", "warning", caution, mend)
 
 
 def look_at_folder(what: str, folder: Path, remedy: str) -> Iterator[Finding]:
