@@ -29,7 +29,7 @@ def installed(run: Run, state_directory: Path, tmp_path: Path) -> Path:
 
 
 def versions(run: Run, *arguments: object) -> list[bool]:
-    done = run("enrich", "in.csv", "-o", "out.csv", "--json", *arguments)
+    done = run("plan", "in.csv", "--json", *arguments)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)["versions"]
     return [found["registry"] is not None, found["gazetteer"] is not None]
