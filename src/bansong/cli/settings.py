@@ -269,7 +269,7 @@ def setup(nts_key_file: Path | None, addresses: Path | None, progress: str) -> N
 
 
 _KEY_QUESTION: Final = gettext_noop(
-    "The tax authority's free key finds closed businesses; how to get one: docs/data-sources.md\n"
+    "The tax authority's free key finds closed businesses: only their numbers are sent (docs/data-sources.md)\n"
     "Key (it is not shown; Enter leaves it for later)"
 )
 _ZIP_QUESTION: Final = gettext_noop(
