@@ -317,5 +317,5 @@ def _store_key(text: str) -> None:
 def _install_addresses(progress: str, text: str) -> None:
     from bansong.cli.data import install_gazetteer
 
-    path = as_path(text.removeprefix("& ").strip("\"'"))  # as PowerShell pastes a dropped file
+    path = as_path(text.removeprefix("& ").strip("\"'")).expanduser()  # as PowerShell pastes a dropped file
     install_gazetteer([path], None, progress)
