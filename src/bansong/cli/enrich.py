@@ -33,6 +33,7 @@ from bansong.cli.options import (
     chosen_status,
     engine_option,
     fetch_options,
+    given_options,
     is_configured,
     json_option,
     local_options,
