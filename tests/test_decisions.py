@@ -257,8 +257,9 @@ def test_unknown_actions_are_refused_row_by_row(tmp_path: Path, customers: Path)
     with pytest.raises(InputError) as caught:
         bs.letters(customers, tmp_path / "letters.xlsx")
     assert caught.value.code == "decisions.not_an_output"
-    with pytest.raises(UsageError):
-        bs.letters(out, out)
+    for options in ({"output": out}, {"output": tmp_path / "l.csv", "sheet": "*"}):
+        with pytest.raises(UsageError):
+            bs.letters(out, **options)
     with pytest.raises(InputError):
         bs.enrich(customers, tmp_path / "new.csv", decisions=customers, **KNOWN)
     assert not (tmp_path / "new.csv").exists()

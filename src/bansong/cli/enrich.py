@@ -163,7 +163,8 @@ def report(as_json: bool, **options: Any) -> None:
     "-o", "--output", type=PATH, required=True, help="Where the list goes: OUT.xlsx, .csv, .json or .parquet."
 )
 @options_of(WriteOptions, "letter_cost", "allow_empty", "prefix")
-@options_of(ReadOptions)
+@click.option("--sheet", metavar="NAME", help="The sheet of an enriched workbook.")
+@options_of(ReadOptions, "columns", "encoding", "delimiter", "json_path")
 @json_option
 def letters(as_json: bool, **options: Any) -> None:
     """Write the list for the mail house from an enriched FILE as people left it.
@@ -174,10 +175,7 @@ def letters(as_json: bool, **options: Any) -> None:
     with freeze_imports():
         from bansong.run.decisions import letters as write_letters
 
-    given = given_options(options)
-    if sheets := given.pop("sheet", None):
-        given["sheet"] = sheets[0]
-    end_with(write_letters(**given), as_json)
+    end_with(write_letters(**given_options(options)), as_json)
 
 
 _EXIT_CODES: Final = {"invalid": 2, "failed": 3, "in_doubt": 3, "pending": 5}

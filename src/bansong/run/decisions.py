@@ -12,11 +12,11 @@ import polars as pl
 import polars.selectors as cs
 
 from bansong.base.display import Shown
-from bansong.base.errors import BansongError, InputError, Notice, Problem
+from bansong.base.errors import BansongError, InputError, Notice, Problem, UsageError
 from bansong.base.files import as_path, private_folder
 from bansong.base.forking import refuse_after_fork
-from bansong.base.messages import Lang, current_language, gettext
-from bansong.base.options import ENGINE_KINDS, ReadKeywords, ReadOptions, check_keywords
+from bansong.base.messages import Lang, Option, current_language, gettext
+from bansong.base.options import ALL_SHEETS, ENGINE_KINDS, ReadKeywords, ReadOptions, check_keywords
 from bansong.base.remote import fetch_file
 from bansong.base.schema import ACTIONS, ADDED_COLUMNS, DECIDED_MARKS, HEADERS, Alert, Choice, code_expr, word_of
 from bansong.engine.records import DIGITS, ROW_ID
@@ -42,6 +42,9 @@ NOT_AN_OUTPUT: Final = Problem(
 ACTIONS_UNKNOWN: Final = Problem(
     "decisions.actions_unknown",
     "{path}: these actions are unknown: {listed} ({count:,} in all); write {known}, or leave the cell empty",
+)
+ONE_SHEET_ONLY: Final = Problem(
+    "decisions.one_sheet_only", "{path}: a list of letters is made of one sheet; name it with {option}"
 )
 SENT_BY_HAND: Final = Problem(
     "alert.sent_by_hand",
@@ -264,6 +267,8 @@ def letters(
     check_keywords(letters, options, ReadKeywords)
     path, wanted = as_path(file), WriteOptions(letters=output, letter_cost=letter_cost, allow_empty=allow_empty)
     sides = SideFiles.of_letters(wanted)
+    if not isinstance(options.get("sheet"), str | None) or options.get("sheet") == ALL_SHEETS:
+        raise UsageError(ONE_SHEET_ONLY, path=path, option=Option("sheet", "NAME"))
     keep_apart({"input": path}, {"letter list": sides.letters}, in_place=False)
     with private_folder() as folder, open_output(path, ReadOptions(**options), prefix) as (prepared, rows):
         first_row, kept = prepared.table.first_row, AnswersForLetters(folder, sides)
