@@ -147,11 +147,11 @@ def test_an_emptied_action_and_no_decisions_ask_for_our_answer_again(tmp_path: P
 def test_a_named_file_is_known_again_under_another_name_and_without_a_record_by_its_marks(
     tmp_path: Path, customers: Path, state_directory: Path
 ) -> None:
-    out, copy = tmp_path / "out.csv", tmp_path / "김대리.xlsx"
+    out, copy = tmp_path / "out.csv", tmp_path / "김대리.bak"
     bs.enrich(customers, out, **KNOWN)
     first, second = of_action(read(out), "send")[:2]
     edit(out, first, action="hold")
-    save(read(out), copy)
+    save(read(out), tmp_path / "out.xlsx").rename(copy)
     bs.enrich(customers, out, **KNOWN, decisions=False)
     report = bs.enrich(customers, out, **KNOWN, decisions=copy)
     assert (cell(out, first, "action"), report.decisions and report.decisions.known) == ("hold", True)

@@ -44,7 +44,7 @@ from bansong.run.survey import (
     prepare_output,
 )
 from bansong.run.table import AnsweredRecords, EngineStep, Observe, RunStart, TableRun, files_read, versions_of
-from bansong.tables.detect import STREAM, output_format, reading, send_output
+from bansong.tables.detect import STREAM, reading, send_output
 from bansong.tables.inputs import InputFile, collect_inputs, label_inputs
 
 if TYPE_CHECKING:
@@ -295,7 +295,8 @@ class Run:
         from bansong.run.decisions import read_decisions  # few runs replace what people worked in
 
         earlier, named = (path, False) if given is None else (as_path(given), True)
-        read = ReadOptions(sheet=sheet if output_format(earlier).can.splices_sheets else None)
+        wanted = sheet or (None if self.read.sheet == ALL_SHEETS else self.read.sheet)
+        read = ReadOptions(sheet=wanted if one.target.format.can.splices_sheets else None)
         found = read_decisions(earlier, run, read, write.prefix, named=named)
         if found is None:
             return run
