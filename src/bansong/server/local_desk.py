@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import re
@@ -59,6 +58,7 @@ _SAMPLE_ROWS: Final = 200
 _SHOWN_CELLS: Final = 3
 _NAME_BYTES: Final = 160  # of 255, since the names of outputs are longer
 _UNSAFE: Final = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]')
+_DEVICE: Final = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(?=$|\.)", re.IGNORECASE)  # names that Windows keeps
 
 
 @dataclass(frozen=True)
@@ -191,8 +191,6 @@ class LocalDesk:
                 raise StoppedError
 
         try:
-            if size > shutil.disk_usage(self.folder).free:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             with os.fdopen(create_private(path), "wb") as file:
                 yield write
         except BaseException as error:
@@ -235,7 +233,8 @@ class LocalDesk:
 
     def look(self, work: Work, sheet: str | None = None) -> None:  # noqa: ARG002 - reads only
         """Read the list, and plan its run."""
-        path = self.given["list"]
+        if (path := self.given.get("list")) is None:
+            return  # another page has cleared the desk
         self.latest, self.found = "list", None
         self.found = found = _find_table(path, sheet)
         made = plan(path, sheet=sheet, status=self.status, **self.reference)
@@ -243,20 +242,21 @@ class LocalDesk:
 
     def run(self, work: Work, *, wanted: frozenset[str], roles: Mapping[int, str], cost: float | None) -> None:
         """Enrich the list; ``wanted``: the files beside the result, ``headers`` for Korean ones, ``status`` to ask."""
-        assert self.found is not None  # noqa: S101 - the page has the form only then
+        if (found := self.found) is None:
+            return  # another page has cleared the desk
         path, folder = self.given["list"], self._new_folder()
         names = {
             "letters": gettext("{name} letters.xlsx", name=path.stem),
             "review": gettext("{name} review.xlsx", name=path.stem),
             "report": gettext("{name} report.html", name=path.stem),
         }
-        result = folder / default_output(path, self.found.format, gettext(" checked")).name
+        result = folder / default_output(path, found.format, gettext(" checked")).name
         files = {use: folder / name for use, name in names.items() if use in wanted}
-        options: dict[str, Any] = {**files, **self.reference, "columns": self.found.spell_columns(roles)}
+        options: dict[str, Any] = {**files, **self.reference, "columns": found.spell_columns(roles)}
         options |= {"headers": "ko" if "headers" in wanted else None, "letter_cost": cost}
         options |= {"status": self.status if "status" in wanted else "none", "progress": work, "cancel": work.token}
         try:
-            report = enrich(path, result, sheet=self.found.sheet, **options)
+            report = enrich(path, result, sheet=found.sheet, **options)
             if work.is_cancelled:
                 raise StoppedError
         except BaseException:
@@ -268,7 +268,7 @@ class LocalDesk:
 
     def record_outcomes(self, work: Work, *, of_result: bool, **options: Any) -> None:  # noqa: ARG002 - takes no time
         """Record returned letters of the result, or of another enriched file."""
-        file = self.files["result"] if of_result else self.given["mailed"]
+        file = self.files.get("result") if of_result else self.given.get("mailed")
         self.latest = "outcomes"
         self.told["outcomes"] = label(self.given["outcomes"], file=file, send=False, **options)
 
@@ -313,7 +313,7 @@ def safe_name(name: str) -> str:
     last = unicodedata.normalize("NFC", name).replace("\\", "/").rpartition("/")[2]
     plain = Path(_UNSAFE.sub("_", last).strip(". ") or "list")
     stem = plain.stem.encode()[:_NAME_BYTES].decode(errors="ignore").rstrip(". ")
-    return f"{stem}{plain.suffix[:12]}"
+    return f"{_DEVICE.sub('list', stem, count=1) if _DEVICE.match(stem) else stem}{plain.suffix[:12]}"
 
 
 @contextmanager
