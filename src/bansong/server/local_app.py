@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import secrets
-import threading
 import time
 import webbrowser
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.resources import files
 from string import Template
+from threading import Thread
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-import anyio
 import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -39,17 +38,8 @@ _STOP_S: Final = 10.0
 _MAX_FORM_BYTES: Final = 1 << 20
 _POLICY: Final = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'"
 _REPORT_POLICY: Final = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-_HEADERS: Final = {
-    "Cache-Control": "no-store",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
-_ASSETS: Final = {  # their package and type
-    "page.css": ("bansong.run", "text/css"),
-    "local_app.css": ("bansong.server", "text/css"),
-    "local_app.js": ("bansong.server", "text/javascript"),
-}
+_HEADERS: Final = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
+_ASSETS: Final = {"page.css": "bansong.run", "local_app.css": "bansong.server", "local_app.js": "bansong.server"}
 _LANGUAGES: Final = {"en": "English", "ko": "한국어"}
 _SHOWN_LETTERS: Final = 40
 _ROLES: Final = {
@@ -85,9 +75,12 @@ class _Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request = Request(scope)
+        request, host = Request(scope), self._origin.removeprefix("http://")
         by_token = scope["path"] == "/" and self._is_token(request.query_params.get("token", ""))
         is_known = by_token or self._is_token(request.cookies.get(self._cookie, ""))
+        # another host: DNS rebinding; another origin: a page of another site, or of another port
+        is_ours = request.headers.get("host") == host and request.headers.get("origin", self._origin) == self._origin
+        by_token = by_token and is_ours
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -100,37 +93,18 @@ class _Guard:
                     headers["Set-Cookie"] = f"{self._cookie}={self._token}; HttpOnly; SameSite=Strict; Path=/"
             await send(message)
 
-        if is_known and self._is_ours(request):
+        if is_known and is_ours:
             await self._app(scope, receive, send_guarded)
-            return
-        by_token = False
-        refusal = gettext("403: open the address that `bansong app` printed when it was started last")
-        await PlainTextResponse(refusal, 403)(scope, receive, send_guarded)
+        else:
+            refusal = gettext("403: open the address that `bansong app` printed when it was started last")
+            await PlainTextResponse(refusal, 403)(scope, receive, send_guarded)
 
     def _is_token(self, given: str) -> bool:
         return secrets.compare_digest(given.encode(), self._token.encode())
 
-    def _is_ours(self, request: Request) -> bool:
-        # another host: DNS rebinding; another origin: a page of another site, or of another port
-        host = self._origin.removeprefix("http://")
-        return request.headers.get("host") == host and request.headers.get("origin", self._origin) == self._origin
-
 
 def create_local_app(desk: LocalDesk, url: str, token: str) -> ASGIApp:
     """Return the ASGI app of a desk, served at ``url`` to the browser that has the ``token``."""
-
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async def sweep() -> None:
-            while True:
-                await anyio.sleep(_SWEEP_S)
-                desk.sweep(time.time())
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(sweep)
-            yield
-            group.cancel_scope.cancel()
-
     pages = _Handlers(desk)
     routes = [
         Route("/", pages.open),
@@ -140,7 +114,7 @@ def create_local_app(desk: LocalDesk, url: str, token: str) -> ASGIApp:
         Route("/{action}", pages.act, methods=["POST"]),
         Route("/{name}", pages.asset),
     ]
-    return _Guard(Starlette(routes=routes, lifespan=lifespan), url, token)
+    return _Guard(Starlette(routes=routes), url, token)
 
 
 def run_local_app(
@@ -151,13 +125,22 @@ def run_local_app(
         url, token = url_of(listener), secrets.token_urlsafe(32)
         address = f"{url}/?token={token}"
         on_start(address)
+        Thread(target=_sweep, args=(desk,), daemon=True).start()
         if browser:  # some are started in this terminal, and return when they end
-            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+            Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         app = create_local_app(desk, url, token)
-        config = uvicorn.Config(app, ws="none", http="h11", log_config=None, access_log=False, server_header=False)
+        config = uvicorn.Config(
+            app, ws="none", http="h11", log_config=None, access_log=False, timeout_graceful_shutdown=2
+        )
         with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after shutdown
             uvicorn.Server(config).run(sockets=[listener])
         desk.stop(_STOP_S)
+
+
+def _sweep(desk: LocalDesk) -> None:
+    while True:
+        time.sleep(_SWEEP_S)
+        desk.sweep(time.time())
 
 
 class _Handlers:
@@ -189,8 +172,8 @@ class _Handlers:
     async def asset(self, request: Request) -> Response:
         if (name := request.path_params["name"]) not in _ASSETS:
             return Response(status_code=404)
-        package, kind = _ASSETS[name]
-        return Response(files(package).joinpath(name).read_bytes(), media_type=kind)
+        kind = "text/css" if name.endswith(".css") else "text/javascript"
+        return Response(files(_ASSETS[name]).joinpath(name).read_bytes(), media_type=kind)
 
     async def view(self, request: Request) -> Response:
         desk, asked = self._desk, request.query_params
@@ -199,7 +182,7 @@ class _Handlers:
         answer: dict[str, Any] = {"version": version}
         with desk.speaking():
             if work is not None:
-                text = f"{gettext(work.doing)} {work.figures}"
+                text = " · ".join(filter(None, (gettext(work.doing), work.figures)))
                 answer["busy"] = {"text": text, "done": work.done, "total": work.total}
             elif asked.get("version") != version:
                 answer["html"] = render(desk)

@@ -162,7 +162,7 @@ class LocalDesk:
         if now - self._swept > _ASLEEP_S:
             self.pages, self.seen = dict.fromkeys(self.pages, now), now
         self._swept = now
-        self.pages = {page: seen for page, seen in self.pages.items() if now - seen < _SILENT_FOR_S}
+        self.pages = {page: seen for page, seen in [*self.pages.items()] if now - seen < _SILENT_FOR_S}
         is_closed = not self.pages and now - self.seen > _CLOSED_FOR_S
         if self._filled is None or not (is_closed or now - self._filled > _DAY_S):
             return
