@@ -223,7 +223,7 @@ def test_returned_letters_are_recorded_for_the_result_and_for_a_file(browser: Br
     assert browser.desk.error.code.startswith("mailings.")  # whether they were to come back must be said
     assert browser.post("/outcomes", str(httpx.QueryParams(form | {"requested": "yes"}))) == 204
     browser.view()
-    assert browser.desk.told["outcomes"].bounced == 1  # type: ignore[attr-defined]
+    assert browser.desk.recorded["outcomes"].bounced == 1  # type: ignore[attr-defined]
     assert LabelStore().history() is not None
     assert browser.post("/clear") == 204
     assert (browser.upload("outcomes", "반송.csv", outcomes), browser.upload("mailed", "발송.csv", enriched)) == (
@@ -232,7 +232,7 @@ def test_returned_letters_are_recorded_for_the_result_and_for_a_file(browser: Br
     )
     assert browser.post("/outcomes", str(httpx.QueryParams(form | {"of": "", "requested": "no"}))) == 204
     browser.view()
-    assert browser.desk.told["outcomes"].file.endswith("발송.csv")  # type: ignore[attr-defined]
+    assert browser.desk.recorded["outcomes"].file.endswith("발송.csv")  # type: ignore[attr-defined]
 
 
 def test_a_run_is_cancelled_and_another_is_refused_meanwhile(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -239,8 +239,8 @@ class _Handlers:
     def _record_outcomes(self, form: Mapping[str, str]) -> Callable[[Work], None]:
         requested = {"yes": True, "no": False}.get(form.get("requested", ""))
         sent = {"complete": True, "sent": "send"} if "complete" in form else {}
-        told: dict[str, Any] = {"mailed": form.get("mailed_on") or None, "returns_requested": requested, **sent}
-        return partial(self._desk.record_outcomes, of_result=form.get("of") == "result", **told)
+        options: dict[str, Any] = {"mailed": form.get("mailed_on") or None, "returns_requested": requested, **sent}
+        return partial(self._desk.record_outcomes, of_result=form.get("of") == "result", **options)
 
 
 def render(desk: LocalDesk) -> Markup:
@@ -381,8 +381,8 @@ def _result_sections(desk: LocalDesk) -> Iterator[Markup]:
     yield _section(desk, "result", gettext("2. Result"), shown, files, *_warnings(desk, report), table, *more)
 
 
-def _told(desk: LocalDesk, key: str) -> list[Markup]:
-    if (report := desk.told.get(key)) is None:
+def _recorded_lines(desk: LocalDesk, key: str) -> list[Markup]:
+    if (report := desk.recorded.get(key)) is None:
         return []
     rows = (tag("tr", tag("th", what, scope="row"), tag("td", desk.tidy(text))) for what, text in report.lines())
     return [tag("p", gettext("Recorded."), class_="good"), tag("table", tag("tbody", *rows)), *_warnings(desk, report)]
@@ -402,12 +402,12 @@ def _outcome_section(desk: LocalDesk) -> Markup:
     fields.append(tag("fieldset", tag("legend", gettext("Were undeliverable letters to come back?")), *radios))
     fields.append(_check("complete", gettext("No more will come back: all others arrived"), on=False))
     form = _form("outcomes", gettext("Record"), *fields)
-    told = _told(desk, "outcomes")
-    return _section(desk, "outcomes", gettext("Returned letters"), tag("p", said), *told, form, folds=True)
+    lines = _recorded_lines(desk, "outcomes")
+    return _section(desk, "outcomes", gettext("Returned letters"), tag("p", said), *lines, form, folds=True)
 
 
 def _review_section(desk: LocalDesk) -> Markup:
     said = gettext("Give the workbook in which you chose addresses, then check the list again.")
     form = _form("review", gettext("Take the choices"), _file("review", gettext("Workbook with your choices")))
-    told = _told(desk, "review")
-    return _section(desk, "review", gettext("Chosen addresses"), tag("p", said), *told, form, folds=True)
+    lines = _recorded_lines(desk, "review")
+    return _section(desk, "review", gettext("Chosen addresses"), tag("p", said), *lines, form, folds=True)

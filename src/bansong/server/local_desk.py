@@ -150,7 +150,7 @@ class LocalDesk:
         self.found: FoundTable | None = None
         self.report: Report | None = None
         self.files: dict[str, Path] = {}  # of the report's run, by use
-        self.told: dict[str, Shown] = {}
+        self.recorded: dict[str, Shown] = {}
         self.error: BansongError | None = None
         self.latest = ""  # the section that changed last
         self._filled: float | None = None
@@ -270,12 +270,12 @@ class LocalDesk:
         """Record returned letters of the result, or of another enriched file."""
         file = self.files.get("result") if of_result else self.given.get("mailed")
         self.latest = "outcomes"
-        self.told["outcomes"] = label(self.given["outcomes"], file=file, send=False, **options)
+        self.recorded["outcomes"] = label(self.given["outcomes"], file=file, send=False, **options)
 
     def take_review(self, work: Work) -> None:  # noqa: ARG002 - takes no time
         """Store the choices of a review."""
         self.latest = "review"
-        self.told["review"] = apply_review(self.given["review"])
+        self.recorded["review"] = apply_review(self.given["review"])
 
     @contextmanager
     def speaking(self) -> Iterator[None]:
