@@ -24,6 +24,7 @@ from bansong.base.options import StatusOptions
 from bansong.history.labels import LabelStore
 from bansong.server import local_app, local_desk
 from bansong.server.local_desk import LocalDesk, open_desk
+from bansong.testing import FakeNts, serve
 from conftest import SAMPLE
 from serving import InProcess, wait_until
 
@@ -127,7 +128,7 @@ def test_the_page_runs_only_its_own_script_and_loads_nothing_from_elsewhere(brow
 
 
 def test_a_list_goes_up_and_comes_down_as_enrich_writes_it(browser: Browser, tmp_path: Path) -> None:
-    rows = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False).head(30)
+    rows = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False).head(8)
     rows.write_csv(tmp_path / "list.csv")
     assert browser.upload("list", "C:\\받은 파일\\고객 명단.csv", (tmp_path / "list.csv").read_bytes()) == 204
     seen = browser.view()
@@ -208,6 +209,22 @@ def two_sheets() -> bytes:
     book.active.title = "서울"
     book.save(content := BytesIO())
     return content.getvalue()
+
+
+def test_the_tax_authority_is_asked_only_if_there_is_a_key_and_the_box_is_ticked(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser.upload("list", "list.csv", LIST)
+    assert 'name="status"' not in browser.view()
+    with serve(FakeNts("key/0123456789==", {"5768133138": "closed"})) as url:
+        monkeypatch.setenv("BANSONG_NTS_URL", url)
+        monkeypatch.setenv("BANSONG_NTS_KEY", "key/0123456789==")
+        browser.upload("list", "list.csv", LIST)
+        assert 'name="status"' in browser.view()
+        for wanted in ((), ("status",)):
+            browser.run(*wanted)
+            assert browser.desk.report is not None
+            assert (browser.desk.report.asked is not None) is bool(wanted)
 
 
 def test_returned_letters_are_recorded_for_the_result_and_for_a_file(browser: Browser) -> None:

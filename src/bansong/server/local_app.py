@@ -160,7 +160,7 @@ class _Handlers:
         with desk.speaking():
             texts = {
                 "title": gettext("Check a list before you post it"),
-                "privacy": gettext("Your files stay here. They are deleted when you close this page, or after a day."),
+                "privacy": gettext("Your files stay on this computer. They are deleted when you close this page."),
                 "gone": gettext("bansong has ended. Start `bansong app` again, and open the new address."),
                 "cancel": gettext("Cancel"),
                 "done": gettext("done"),
@@ -364,18 +364,13 @@ def _result_sections(desk: LocalDesk) -> Iterator[Markup]:
             cards.append((gettext("postage"), gettext("₩{amount:,.0f}", amount=letters.letters * letters.cost)))
             cards.append((gettext("saved"), gettext("₩{amount:,.0f}", amount=letters.saved)))
     shown = tag("ul", *(tag("li", tag("strong", value), what) for what, value in cards), class_="cards")
-    rows = [(word_of(one, desk.lang), f"{actions.get(one, 0):,}", gettext(_MEANINGS[one])) for one in ACTIONS]
-    table = _table((gettext("action"), gettext("rows"), gettext("what to do")), rows)
-    links = [
-        tag(
-            "a",
-            gettext(_DOWNLOADS[use]),
-            tag("span", path.name),
-            href=f"/files/{use}",
-            target="_blank" if use == "report" else "",
-        )
+    words = {one: word_of(one, desk.lang).replace("_", " ") for one in ACTIONS}
+    rows = ((word, f"{actions.get(one, 0):,}", gettext(_MEANINGS[one])) for one, word in words.items())
+    table, tabs = _table((gettext("action"), gettext("rows"), gettext("what to do")), rows), {"report": "_blank"}
+    links = (
+        tag("a", gettext(_DOWNLOADS[use]), tag("span", path.name), href=f"/files/{use}", target=tabs.get(use, ""))
         for use, path in desk.files.items()
-    ]
+    )
     more = _details(gettext("In full"), (f"{what}: {desk.tidy(text)}" for what, text in report.lines()))
     files = tag("div", *links, class_="files")
     yield _section(desk, "result", gettext("2. Result"), shown, files, *_warnings(desk, report), table, *more)
