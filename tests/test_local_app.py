@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -169,8 +170,9 @@ def test_columns_that_are_chosen_count_and_so_do_those_that_are_not_used(browser
         "b_no": [1],
         "address": [2, 3],
     }
-    browser.upload("list", "list.csv", "a,b\n1,2\n")
+    browser.upload("list", "list.csv", "<script>,b\n<img>,2\n")
     assert 'role="alert"' in browser.view()
+    assert not re.search("<script|<img", browser.view())
     assert browser.desk.error is not None
     assert browser.desk.error.code == "columns.number_column_not_found"
     assert [*browser.roles().values()] == ["", ""]
@@ -349,3 +351,11 @@ def test_what_a_killed_app_left_is_removed_and_what_another_uses_stays(state_dir
 )
 def test_names_of_files_are_safe(given: str, safe: str) -> None:
     assert local_desk.safe_name(given) == safe
+
+
+def test_cells_of_any_type_are_shown(browser: Browser, tmp_path: Path) -> None:
+    cells = {"binary": [b"\xff"], "list": [[1, 2]], "object": [{"a": 1}], "span": [timedelta(days=1)]}
+    pl.DataFrame({"사업자번호": ["576-81-33138"], **cells}).write_parquet(tmp_path / "list.parquet")
+    browser.upload("list", "list.parquet", (tmp_path / "list.parquet").read_bytes())
+    assert "[1, 2]" in browser.view()
+    assert browser.desk.error is None

@@ -16,8 +16,6 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final
 
-import polars as pl
-
 from bansong.base.cancel import CancelToken
 from bansong.base.display import Shown, describe_fetch, describe_progress
 from bansong.base.errors import BansongError, InputError, Problem, StoppedError
@@ -40,7 +38,7 @@ from bansong.reference.reviews import apply_review
 from bansong.run.enrich import enrich, plan
 from bansong.run.report import Report
 from bansong.tables.detect import default_output, open_table, reading
-from bansong.tables.table import Format, flat
+from bansong.tables.table import Format
 
 if TYPE_CHECKING:
     from bansong.base.display import FetchReport
@@ -301,9 +299,9 @@ class LocalDesk:
 
 def _find_table(path: Path, sheet: str | None) -> FoundTable:
     with open_table(path, ReadOptions(sheet=sheet)) as table, reading(table):
-        rows = flat(table.frame.select(table.ids).head(_SAMPLE_ROWS)).collect().cast(pl.String, strict=False)
-        texts = (column.drop_nulls().str.strip_chars() for column in rows)
-        cells = tuple(tuple(one.filter(one != "").head(_SHOWN_CELLS)) for one in texts)
+        rows = table.frame.select(table.ids).head(_SAMPLE_ROWS).collect()
+        texts = ([str(cell).strip() for cell in column.to_list() if cell is not None] for column in rows)
+        cells = tuple(tuple(filter(None, column))[:_SHOWN_CELLS] for column in texts)
         read = sheet or next((one for one in table.sheets if table.name.endswith(f" [{one}]")), None)
         return FoundTable(table.headers, cells, table.format, table.sheets, read)
 
