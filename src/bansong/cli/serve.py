@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from bansong.base.errors import Problem, UsageError
-from bansong.base.messages import gettext, gettext_noops, ngettext
+from bansong.base.messages import gettext, gettext_noop, gettext_noops, ngettext
 from bansong.base.options import StatusOptions
 from bansong.cli.console import print_json, print_rows, say, warn
 from bansong.cli.options import PATH, chosen_status, given_options, json_option, options_of
@@ -247,12 +247,9 @@ def app(port: int, no_browser: bool, **options: Any) -> None:
     needs_server()
     from bansong.server.local_app import run_local_app
 
-    status, reference = chosen_status(options), given_options(options)
-
-    def announce(address: str) -> None:
-        say(gettext("the page is open at {address}; stop with Ctrl-C", address=address))
-
-    run_local_app(reference, status, port, announce, browser=not no_browser)
+    status, text = chosen_status(options), gettext_noop("the page is open at {address}; stop with Ctrl-C")
+    options = given_options(options)
+    run_local_app(options, status, port, lambda at: say(gettext(text, address=at)), browser=not no_browser)
 
 
 _NOTIFICATION_COLUMNS: Final = gettext_noops(

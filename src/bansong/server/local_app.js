@@ -3,6 +3,7 @@
 const $ = id => document.getElementById(id);
 const page = crypto.randomUUID();
 let version = "", timer = 0, wasBusy = false, lastSaid = 0;
+const lookAgain = ms => { clearTimeout(timer); timer = setTimeout(refresh, ms); };
 
 history.replaceState(null, "", "/"); // the token is in the cookie now
 
@@ -15,8 +16,7 @@ async function refresh() {
   } catch {
     $("gone").hidden = false;
   }
-  clearTimeout(timer);
-  timer = setTimeout(refresh, wasBusy ? 400 : 10000);
+  lookAgain(wasBusy ? 400 : 10000);
 }
 
 function show({ busy, html, version: newer }) {
@@ -40,8 +40,7 @@ function show({ busy, html, version: newer }) {
 
 async function send(...requests) {
   $("work").inert = true;
-  clearTimeout(timer);
-  timer = setTimeout(refresh, 400); // shows how much is stored
+  lookAgain(400); // shows how much is stored
   try {
     for (const [path, body] of requests) if (!(await fetch(path, { method: "POST", body })).ok) break;
   } catch { /* the next view says why */ }
@@ -56,9 +55,7 @@ document.addEventListener("submit", event => {
   const form = event.target, given = [...form.querySelectorAll("input[type=file]")].filter(input => input.files.length);
   send(...given.map(upload), [form.getAttribute("action"), new URLSearchParams(new FormData(form))]);
 });
-document.addEventListener("change", event => {
-  if (event.target.dataset.use === "list") send(upload(event.target));
-});
+document.addEventListener("change", ({ target }) => target.dataset.use === "list" && send(upload(target)));
 for (const kind of ["dragover", "dragleave", "drop"]) document.addEventListener(kind, event => {
   event.preventDefault(); // a file that misses would replace the page
   const zone = event.target.closest?.(".drop") ?? document.querySelector("#drop-list");

@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from bansong.base.cancel import CancelToken
-from bansong.base.display import Shown, describe_fetch, describe_progress
+from bansong.base.display import FetchReport, Shown, describe_fetch, describe_progress
 from bansong.base.errors import BansongError, InputError, Problem, StoppedError
 from bansong.base.files import create_private, lock_file, make_folders, remove_unless_locked, state_directory
 from bansong.base.messages import (
@@ -40,9 +40,6 @@ from bansong.run.report import Report
 from bansong.tables.detect import default_output, open_table, reading
 from bansong.tables.table import Format
 
-if TYPE_CHECKING:
-    from bansong.base.display import FetchReport
-
 UPLOAD_FAILED: Final = Problem("app.upload_failed", "{name}: cannot be stored: {reason}; make room, and give it again")
 DEFECT: Final = Problem("app.defect", "this is a defect of bansong, and no file was written: {error}")
 
@@ -56,7 +53,7 @@ _SAMPLE_ROWS: Final = 200
 _SHOWN_CELLS: Final = 3
 _NAME_BYTES: Final = 160  # of 255, since the names of outputs are longer
 _UNSAFE: Final = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]')
-_DEVICE: Final = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(?=$|\.)", re.IGNORECASE)  # names that Windows keeps
+_DEVICE: Final = re.compile(r"^(con|prn|aux|nul|com\d|lpt\d)(?=$|\.)", re.IGNORECASE)  # names that Windows keeps
 
 
 @dataclass(frozen=True)
@@ -265,13 +262,11 @@ class LocalDesk:
         self.latest, self.report, self.files = "result", report, {"result": result, **files}
 
     def record_outcomes(self, work: Work, *, of_result: bool, **options: Any) -> None:  # noqa: ARG002 - takes no time
-        """Record returned letters of the result, or of another enriched file."""
         file = self.files.get("result") if of_result else self.given.get("mailed")
         self.latest = "outcomes"
         self.recorded["outcomes"] = label(self.given["outcomes"], file=file, send=False, **options)
 
     def take_review(self, work: Work) -> None:  # noqa: ARG002 - takes no time
-        """Store the choices of a review."""
         self.latest = "review"
         self.recorded["review"] = apply_review(self.given["review"])
 
@@ -311,7 +306,7 @@ def safe_name(name: str) -> str:
     last = unicodedata.normalize("NFC", name).replace("\\", "/").rpartition("/")[2]
     plain = Path(_UNSAFE.sub("_", last).strip(". ") or "list")
     stem = plain.stem.encode()[:_NAME_BYTES].decode(errors="ignore").rstrip(". ")
-    return f"{_DEVICE.sub('list', stem, count=1) if _DEVICE.match(stem) else stem}{plain.suffix[:12]}"
+    return f"{_DEVICE.sub('list', stem)}{plain.suffix[:12]}"
 
 
 @contextmanager
