@@ -290,7 +290,8 @@ class Run:
             return run
         recorded = path if sheet is None else path.with_name(f"{path.name} {sheet}")
         run = replace(run, recorded=None if is_remote(path) or one.target.streamed else recorded)
-        if given is False or (given is None and not may_hold_decisions(path, recorded)):
+        is_new = path == one.file.path and not run.prepared.earlier.nine  # in place, and enriched for the first time
+        if given is False or (given is None and (is_new or not may_hold_decisions(path, recorded))):
             return run
         from bansong.run.decisions import read_decisions  # few runs replace what people worked in
 
