@@ -240,6 +240,10 @@ KOREAN_ROLES: Final = {
     "returned": "반송일",
     "mailed": "발송일",
     "row_id": "행번호",
+    "letter_id": "봉투번호",
+    "registered": "등기번호",
+    "key": "고객코드",
+    "recipient": "받는분",
 }  # in messages and options
 
 

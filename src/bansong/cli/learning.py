@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from bansong.history.scorecards import Event, ModelStore, ScorecardDifference, StoredScorecard
     from bansong.learning.report import Calibration
 
-_ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")
+_ROLES: Final = (
+    *("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id"),
+    *("letter_id", "registered", "key", "recipient", "zipcode"),
+)
 
 
 @click.command(short_help="Record what came back of a mailing, and why.")

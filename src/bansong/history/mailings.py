@@ -16,6 +16,7 @@ from bansong.base.messages import Option, Phrase, current_language, gettext, get
 from bansong.base.schema import KOREAN_WORDS
 from bansong.engine.overlays import address_key
 from bansong.engine.risk.reasons import EVIDENCE_DTYPES, KNOWN_DTYPES
+from bansong.history.letters import WAYS
 from bansong.history.outcomes import SAYS_NOTHING
 
 DATE_IN_FUTURE: Final = Problem(
@@ -238,18 +239,22 @@ def _damaged_file(path: Path, error: BaseException) -> LabelError:
     return LabelError(MAILING_FILE_DAMAGED, path=path, value=lines[0] if lines else type(error).__name__)
 
 
-WAYS: Final = ("row_id", gettext_noop("number and address"), gettext_noop("number"))
-
 PROBLEMS: Final[dict[str, str]] = {
     "not_understood": gettext_noop("what it says of the letter is not understood"),
     "no_row_id": gettext_noop("the row_id is not a row's number from 0"),
     "contradicts_itself": gettext_noop("says that the letter did not come back, and why or when it did"),
     "date_not_read": gettext_noop("the return date cannot be read; the outcome is used without it"),
-    "no_number": gettext_noop("has no business number"),
+    "no_number": gettext_noop("names no letter: it has no business number, letter_id or customer key"),
     "unknown_number": gettext_noop("its number is not in the mailed file"),
     "row_absent": gettext_noop("the mailed file has no row of this row_id"),
-    "number_differs": gettext_noop("the mailed file's row of this row_id has another business number"),
+    "number_differs": gettext_noop("the row of the mailed file that it names has another business number"),
     "ambiguous": gettext_noop("its number stands in the mailed file with several addresses, none of them this one"),
+    "letter_id_wrong": gettext_noop("its letter_id is mistyped: the check sign is not right"),
+    "letter_unknown": gettext_noop("no letter of the mailed file has this letter_id"),
+    "customer_unknown": gettext_noop(
+        "the mailed file has no letter of this registered number, customer key, or recipient and address"
+    ),
+    "customer_ambiguous": gettext_noop("several letters of the mailed file are of this customer or recipient"),
     "other_mailing": gettext_noop("was mailed on another day"),
     "returned_before_mailing": gettext_noop("came back before it was mailed"),
     "contradictory": gettext_noop("another outcome says something else of the same row"),
@@ -264,8 +269,11 @@ _KINDS = (
 )
 KINDS: Final[dict[str, tuple[str, ...]]] = {
     "not_understood": ("not_understood", "no_row_id", "date_not_read"),
-    "unmatched": ("no_number", "unknown_number", "row_absent", "number_differs", "other_mailing"),
-    "ambiguous": ("ambiguous",),
+    "unmatched": (
+        *("no_number", "unknown_number", "row_absent", "number_differs", "other_mailing"),
+        *("letter_id_wrong", "letter_unknown", "customer_unknown"),
+    ),
+    "ambiguous": ("ambiguous", "customer_ambiguous"),
     "contradictory": ("contradicts_itself", "returned_before_mailing", "contradictory", "known_otherwise"),
 }
 
@@ -292,9 +300,10 @@ class MatchResult:
 
 
 def find_candidates(letters: pl.LazyFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
-    """Return the mailed rows that outcomes may concern, by ``row_id`` or number."""
+    """Return the mailed rows that outcomes may concern, by ``row_id``, by number, or as :func:`locate` found."""
     keys = letters.select("row_id", "b_no", "address", "fixed_address")
-    rows = outcomes.lazy().select(pl.col("row_id").drop_nulls().unique())
+    places = [outcomes[name] for name in ("row_id", "named", "known") if name in outcomes.columns]
+    rows = pl.concat([one.alias("row_id") for one in places]).drop_nulls().unique().to_frame().lazy()
     by_row = keys.join(rows, on="row_id", how="semi").collect(engine="streaming")
     numbers = pl.concat([by_row["b_no"], outcomes["digits"].alias("b_no")]).drop_nulls().unique()
     by_number = keys.join(numbers.to_frame().lazy(), on="b_no", how="semi").collect(engine="streaming")
@@ -314,26 +323,8 @@ def letter_expr() -> pl.Expr:
 
 
 def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchResult:
-    """Match outcomes (``OUTCOME_SCHEMA``) to rows (:func:`find_candidates`) that were mailed on the day ``mailed``."""
-    # by row_id if given; else by number and address; else by a number that got only one letter
-    numbers = (
-        rows.filter(pl.col("b_no").is_not_null())
-        .group_by("b_no")
-        .agg(pl.col("letter").n_unique().alias("letters"), pl.col("letter").min().alias("by_number"))
-    )
-    found = (
-        outcomes.join(rows.select("row_id", by_row="row_id", row_b_no="b_no"), on="row_id", how="left")
-        .join(_index_by_address(rows), left_on=["digits", "key"], right_on=["b_no", "text_key"], how="left")
-        .join(numbers, left_on="digits", right_on="b_no", how="left", maintain_order="left")
-        .sort("place")
-    )
-    targeted = pl.col("row_id").is_not_null()
-    by_key = pl.coalesce("by_address", pl.when(pl.col("letters") == 1).then("by_number"))
-    way = pl.when(pl.col("by_address").is_not_null()).then(pl.lit(WAYS[1])).otherwise(pl.lit(WAYS[2]))
-    found = found.with_columns(
-        pl.when(targeted).then("by_row").otherwise(by_key).alias("target"),
-        pl.when(targeted).then(pl.lit(WAYS[0])).otherwise(way).alias("way"),
-    )
+    """Match outcomes (of :func:`locate`) to rows (:func:`find_candidates`) that were mailed on the day ``mailed``."""
+    found = _with_targets(outcomes, rows)
     own = pl.when(pl.col("problem") != "date_not_read").then("problem")  # reported only without another problem
     found = found.with_columns(pl.coalesce(own, _match_problem(mailed), "problem").alias("problem"))
     differs = (pl.col("said").n_unique() > 1) | (pl.col("reason_code").drop_nulls().n_unique() > 1)
@@ -356,6 +347,38 @@ def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchR
         ways={way: counted[way] for way in WAYS if way in counted},
         repeated=matches.height - labels.height,
     )
+
+
+def _with_targets(outcomes: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    # by row_id if given; by a letter_id or registered number; by number and address; by a number that got only one
+    # letter; by the customer's key, or recipient and address
+    numbers = (
+        rows.filter(pl.col("b_no").is_not_null())
+        .group_by("b_no")
+        .agg(pl.col("letter").n_unique().alias("letters"), pl.col("letter").min().alias("by_number"))
+    )
+    letter = rows.select("row_id", "letter")
+    found = (
+        outcomes.join(rows.select("row_id", by_row="row_id"), on="row_id", how="left")
+        .join(letter.rename({"row_id": "named", "letter": "by_name"}), on="named", how="left")
+        .join(letter.rename({"row_id": "known", "letter": "by_customer"}), on="known", how="left")
+        .join(_index_by_address(rows), left_on=["digits", "key"], right_on=["b_no", "text_key"], how="left")
+        .join(numbers, left_on="digits", right_on="b_no", how="left", maintain_order="left")
+        .sort("place")
+    )
+    ways = {
+        "by_row": pl.lit(WAYS[0]),
+        "by_name": pl.col("named_by"),
+        "by_address": pl.lit(WAYS[3]),
+        "by_number": pl.lit(WAYS[4]),
+        "by_customer": pl.col("known_by"),
+    }
+    found = found.with_columns(pl.when(pl.col("letters") == 1).then("by_number").alias("by_number"))
+    targeted = pl.col("row_id").is_not_null() | pl.col("lost").str.starts_with("letter").fill_null(False)
+    way = pl.coalesce(pl.when(pl.col(target).is_not_null()).then(name) for target, name in ways.items())
+    target = pl.when(targeted).then("by_row").otherwise(pl.coalesce(*ways))
+    found = found.with_columns(target.alias("target"), way.alias("way"))
+    return found.join(rows.select(target="row_id", row_b_no="b_no"), on="target", how="left", maintain_order="left")
 
 
 def merge_labels(labels: pl.DataFrame) -> pl.DataFrame:
@@ -381,17 +404,19 @@ def _index_by_address(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _match_problem(mailed: pl.Expr) -> pl.Expr:
-    other_number = pl.col("row_id").is_not_null() & (pl.col("digits") != pl.col("row_b_no"))
+    strict = pl.col("lost").str.starts_with("letter") & pl.col("row_id").is_null()
     conditions = {
         "other_mailing": pl.col("mailed_on") != mailed,
         "row_absent": pl.col("row_id").is_not_null() & pl.col("by_row").is_null(),
-        "number_differs": other_number,
-        "no_number": pl.col("row_id").is_null() & pl.col("digits").is_null(),
+        "number_differs": pl.col("digits") != pl.col("row_b_no"),
+        "no_number": pl.all_horizontal(pl.col("target", "digits").is_null()),
         "ambiguous": pl.col("target").is_null() & (pl.col("letters") > 1),
         "unknown_number": pl.col("target").is_null(),
         "returned_before_mailing": pl.col("returned") < mailed,
     }
-    return pl.coalesce(pl.when(holds).then(pl.lit(name)) for name, holds in conditions.items())
+    lost = pl.when(strict | (pl.col("target").is_null() & pl.col("digits").is_null())).then("lost")
+    first, second, *others = (pl.when(holds).then(pl.lit(name)) for name, holds in conditions.items())
+    return pl.coalesce(first, second, lost, *others)
 
 
 def _is_usable() -> pl.Expr:

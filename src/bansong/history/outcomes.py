@@ -21,7 +21,8 @@ from bansong.base.remote import fetch_file
 from bansong.base.schema import Choice, role_code
 from bansong.engine.local import ROW_PROBLEM
 from bansong.engine.overlays import address_key
-from bansong.engine.records import DIGITS, records
+from bansong.engine.records import DIGITS, TOTALS, records
+from bansong.history.letters import list_columns
 from bansong.tables.columns import Chosen, choose_columns
 from bansong.tables.detect import open_table, reading
 from bansong.tables.headers import level_of
@@ -54,7 +55,8 @@ OUTCOME_COLUMN_MISSING: Final = Problem(
 )
 ROW_COLUMN_MISSING: Final = Problem(
     "labels.row_column_missing",
-    "{error}, or the rows of the enriched file, from 0, with `columns={{'row_id': 'HEADER'}}`",
+    "{error}, or the ids of the letters with `columns={{'letter_id': 'HEADER'}}`, or the rows of the enriched file, "
+    "from 0, with `columns={{'row_id': 'HEADER'}}`",
 )
 HEADER_AMBIGUOUS: Final = Problem(
     "labels.header_ambiguous",
@@ -72,6 +74,7 @@ REASON_CODES: Final = (
 )
 
 SAYS_NOTHING: Final = ("refused",)  # reasons that say nothing about the address; learning leaves them out
+_NAMING: Final = ("letter_id", "registered", "key", "recipient")
 # under a header with one of these words, `Y` means that the letter came back
 _RETURNS: Final = ("반송", "반환", "bounce", "return")
 
@@ -114,7 +117,8 @@ def _vocabulary() -> dict[str, Any]:
     return tomllib.loads(files("bansong.history").joinpath("return_reasons.toml").read_text(encoding="utf-8"))
 
 
-ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")  # b_no or row_id is required
+# one of b_no, row_id and `_NAMING` is required
+ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "zipcode", *_NAMING, "row_id")
 
 OUTCOME_SCHEMA: Final = {
     "place": pl.UInt32,  # row from 1; in a workbook, the row of the sheet
@@ -135,7 +139,7 @@ _WITHOUT_YEAR: Final = r"^\s*'?([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\
 _SERIAL: Final = r"^\s*([345][0-9]{4})(?:\.[0-9]+)?\s*$"
 _PACKED: Final = r"^\s*([0-9]{4})([0-9]{2})([0-9]{2})(?:\.0)?\s*$"
 _SPOKEN: Final = ("bounced", "reason", "returned", "mailed")
-_TEXTS: Final = ("b_no", "address", *_SPOKEN, "row_id")
+_TEXTS: Final = ("b_no", "address", *_SPOKEN, "row_id", *_NAMING, "zipcode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +163,12 @@ def read_outcomes(
     columns: Mapping[str, str] | None = None,
     *,
     mailed: date | None = None,  # day of mailing, if rows have none; dates without a year follow it
+    key: str | None = None,  # header of the customer's key in the mailed file
 ) -> Outcomes:
     """Read a table of outcomes; roles (:data:`ROLES`) without a header in ``columns`` are found by the headers."""
     with fetch_file(path) as data, open_table(path, read, data=data.path) as table, reading(table):
-        found = _choose_columns(table, {role_code(role): header for role, header in (columns or {}).items()})
+        given = {role_code(role): header for role, header in (columns or {}).items()}
+        found = _choose_columns(table, {"key": key} | given if table.headers.count(key) == 1 else given)
         chosen = found.columns
         if not {"bounced", "reason", "returned"} & set(chosen):
             names = ", ".join(header or "(blank)" for header in table.headers)
@@ -218,7 +224,12 @@ def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
     except ColumnError as error:
         if error.missing != "b_no":
             raise
-        raise ColumnError(ROW_COLUMN_MISSING, error=error) from error
+        headed = {role: f"#{place + 1}" for role, place in list_columns(table, ()).items()}
+        role = next((role for role in _NAMING if role in given or role in headed), None)
+        others = tuple(one for one in ROLES[1:] if one != role)
+        chosen = choose_columns(table, (role, *others), {role: headed.get(role, "")} | given) if role else Chosen({})
+        if not chosen.columns or (role == "recipient" and "address" not in chosen.columns):
+            raise ColumnError(ROW_COLUMN_MISSING, error=error) from error
     for role in _SPOKEN:
         header = chosen.columns[role].header if role in chosen.columns and role not in given else ""
         same = [place for place, other in enumerate(table.headers, 1) if other == header != ""]
@@ -232,12 +243,17 @@ def _raw_cells(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
     rows = records(table, {role: choice for role, choice in chosen.items() if role == "b_no"})
     names = rows.collect_schema().names()
     nothing = pl.lit(None, pl.String)
-    cells = {role: role_cell(table, role, chosen[role]) if role in chosen else nothing for role in _TEXTS}
+    cells = {
+        role: role_cell(table, role, chosen[role]).cast(pl.String) if role in chosen else nothing for role in _TEXTS
+    }
+    totals = pl.any_horizontal(cells[role].str.contains(TOTALS) for role in _NAMING)
     return rows.select(
         (pl.col("row_id") + table.first_row).alias("place"),
         (pl.col(DIGITS) if DIGITS in names else nothing).alias("digits"),
-        (pl.col(ROW_PROBLEM) if ROW_PROBLEM in names else nothing).alias(ROW_PROBLEM),
-        *(cell.cast(pl.String).alias(f"written:{role}") for role, cell in cells.items()),
+        pl.coalesce(
+            pl.col(ROW_PROBLEM) if ROW_PROBLEM in names else nothing, pl.when(totals).then(pl.lit("totals_row"))
+        ).alias(ROW_PROBLEM),
+        *(cell.alias(f"written:{role}") for role, cell in cells.items()),
     )
 
 
@@ -250,7 +266,12 @@ def _parse_cells(raw: pl.LazyFrame, chosen: Mapping[str, Choice], mailed: date |
     cell = {role: _non_blank(pl.col(f"written:{role}")) for role in ("b_no", "row_id")}
     said = pl.col("said")
     if "bounced" not in chosen:
-        given = [*cell.values(), pl.col("reason"), _non_blank(pl.col("written:returned"))]
+        given = [
+            *cell.values(),
+            *(_non_blank(pl.col(f"written:{role}")) for role in _NAMING),
+            pl.col("reason"),
+            _non_blank(pl.col("written:returned")),
+        ]
         said = pl.when(pl.any_horizontal(part.is_not_null() for part in given)).then(pl.lit(True))
     return rows.with_columns(
         said.alias("said"),

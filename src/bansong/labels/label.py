@@ -21,12 +21,13 @@ from bansong.base.messages import Listed, Option, Phrase, count_rows, gettext, g
 from bansong.base.option import take_options
 from bansong.base.options import ReadOptions, ServiceKeywords, ServiceOptions, check_keywords, service_options
 from bansong.base.publish import publish_file
-from bansong.base.schema import Choice, CodeWord, seoul_day
+from bansong.base.schema import Choice, CodeWord, role_code, seoul_day
 from bansong.engine.risk.reasons import KNOWN_DTYPES
 from bansong.engine.risk.reasons import parse_reasons as known_from
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.engine.text import day_given
 from bansong.history.labels import LabelStore, RecordResult
+from bansong.history.letters import NAMING, locate
 from bansong.history.mailings import (
     KINDS,
     PROBLEMS,
@@ -127,12 +128,14 @@ def _record(path: Path, asked: LabelOptions, service: ServiceKeywords) -> LabelR
     labelled_as = ReadOptions(
         None, asked.file_sheet, asked.file_encoding, asked.file_json_path, delimiter=asked.file_delimiter
     )
-    with open_mailing(asked.run, asked.file, labelled_as) as mailing:
+    key = {role_code(role): header for role, header in (asked.columns or {}).items()}.get("key")
+    with open_mailing(asked.run, asked.file, labelled_as, besides=NAMING, key=key) as mailing:
         service_terms, notes = _service_terms(asked.send, mailing, service)
         outputs.check(path, mailing, store)
-        read, terms = _read(path, asked)
+        read, terms = _read(path, asked, mailing.key.header if mailing.key else None)
         _check_actions(terms, mailing)
-        matched = match(read.frame, find_candidates(mailing.letters, read.frame), pl.lit(terms.mailed))
+        outcomes = locate(read.frame, mailing.letters)
+        matched = match(outcomes, find_candidates(mailing.letters, outcomes), pl.lit(terms.mailed))
         if matched.labels.is_empty():
             raise _no_match_error(read, mailing, matched)
         batch = _label_batch(read, mailing, matched, terms)
@@ -162,10 +165,10 @@ def _record(path: Path, asked: LabelOptions, service: ServiceKeywords) -> LabelR
     return replaced(report, sent=sent)
 
 
-def _read(path: Path, asked: LabelOptions) -> tuple[Outcomes, MailingTerms]:
+def _read(path: Path, asked: LabelOptions, key: str | None) -> tuple[Outcomes, MailingTerms]:
     today, mailed = day_given("today", asked.today) or seoul_day(), day_given("mailed", asked.mailed)
     read_as = ReadOptions(None, asked.sheet, asked.encoding, asked.json_path, delimiter=asked.delimiter)
-    read = read_outcomes(path, read_as, asked.columns, mailed=mailed)
+    read = read_outcomes(path, read_as, asked.columns, mailed=mailed, key=key)
     day = mailing_date(read, mailed)
     terms = parse_terms(day, asked.returns_requested, asked.complete, asked.mail_class, asked.sent, today)
     refuse_future(read, today)

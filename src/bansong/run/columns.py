@@ -20,7 +20,6 @@ from bansong.base.schema import ADDED_COLUMNS, EXTRA_COLUMNS, HEADERS, LABEL_COL
 from bansong.engine.address.attach import building_code
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.local import DISTRICT_CODE, MATCH_LEVEL, NUMBER, PLACE
-from bansong.engine.overlays import address_key
 from bansong.engine.records import ROW_ID, find_repeated, look_up
 from bansong.run import accounting
 from bansong.run.accounting import kept_alert
@@ -245,18 +244,18 @@ def _use(name: str) -> str:
 FIRST: Final = "bv:first"
 
 _PLACE: Final = "place"
-_REFERENCE: Final = r"\s*\([^()0-9]*\)$"  # legal dong and building's name at the end of an official address
 
 
 def with_duplicates(answers: pl.LazyFrame) -> pl.LazyFrame:
     """Add the column :data:`FIRST` (UInt32), the first row with the same number and address, or null."""
     # this reads the rows and holds 20 bytes per row
+    from bansong.history.letters import place_key
+
     # equal rows have the same number and the same address key, of the corrected address if there is one
     names = answers.collect_schema().names()
     if NUMBER not in names or "address" not in names:
         return answers.with_columns(pl.lit(None, pl.UInt32).alias(FIRST))
-    corrected = pl.col("fixed_address").str.replace(_REFERENCE, "")
-    key = address_key(pl.coalesce(corrected, pl.col("address").cast(pl.String)))
+    key = place_key(pl.col("address"), pl.col("fixed_address"))
     number = pl.when(pl.col("row_status") != "invalid").then(NUMBER).alias(NUMBER)
     found = answers.select(number, pl.when(key.is_not_null()).then(key.hash()).alias(_PLACE))
     first = find_first_rows(found.collect(engine="streaming"))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from bansong.base.messages import LANGS, Lang, gettext_noop
+from bansong.base.messages import LANGS, Lang, gettext, gettext_noop
 from bansong.base.option import Options, Rule, option
 from bansong.base.options import ReadOptions, ServiceOptions, StatusOptions, StatusSource, is_text_or_texts
 
@@ -17,6 +19,19 @@ if TYPE_CHECKING:
     from bansong.engine.address.gazetteer import Gazetteer
     from bansong.engine.registry import Registry
     from bansong.engine.risk.scorecard import Scorecard
+
+
+_TEXTS = Rule(
+    lambda value: not isinstance(value, str) and is_text_or_texts(value), gettext_noop("a list of columns, all texts")
+)
+
+
+def parse_won(text: str) -> float:
+    """Return the number of an amount as people write it, ``1,000`` or ``500원``; raise ``ValueError`` for others."""
+    plain = unicodedata.normalize("NFKC", text).strip().removeprefix("₩").removesuffix("원").strip()
+    if not re.fullmatch(r"-?(?:[0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)(?:\.[0-9]+)?", plain):
+        raise ValueError(gettext("{value!r} is no amount in won; write 500, 1,000 or 500원", value=text))
+    return float(plain.replace(",", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +78,7 @@ class WriteOptions(Options):
     extra_columns: Sequence[str] = option(
         (),
         flag="--extra-columns COLUMNS",
-        rule=Rule(
-            lambda value: not isinstance(value, str) and is_text_or_texts(value),
-            gettext_noop("a list of columns, all texts"),
-        ),
+        rule=_TEXTS,
         help="Add columns behind the nine, separated by commas: duplicate_of, match_level, district_code, "
         "building_code.",
     )
@@ -79,8 +91,17 @@ class WriteOptions(Options):
         flag="--letters OUT",
         help="Write the list for the mail house, too: name, address and postal code of each letter to be sent.",
     )
+    letter_columns: Sequence[str] = option(
+        (),
+        flag="--letter-columns COLUMNS",
+        rule=_TEXTS,
+        help="With --letters: more of your columns for the list, separated by commas; that of the customers' keys is there "
+        "anyway.",
+    )
     letter_cost: float | None = option(
-        flag="--letter-cost WON", help="What a letter costs: the report says what is saved."
+        flag="--letter-cost WON",
+        parse=parse_won,
+        help="What a letter costs, as 500, 1,000 or 500원: the report says what is saved.",
     )
     allow_empty: bool = option(
         False,
