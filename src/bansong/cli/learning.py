@@ -20,7 +20,7 @@ from bansong.base.messages import (
     ngettext,
 )
 from bansong.base.options import ServiceOptions
-from bansong.base.schema import SEOUL, word_of
+from bansong.base.schema import OUTCOME_ROLES, SEOUL, word_of
 from bansong.cli.console import end_with, format_minute, pair_lines, print_out, print_result, warn
 from bansong.cli.options import PATH, account_options, given_options, json_option, options_of
 from bansong.labels.options import LabelOptions
@@ -32,15 +32,10 @@ if TYPE_CHECKING:
     from bansong.history.scorecards import Event, ModelStore, ScorecardDifference, StoredScorecard
     from bansong.learning.report import Calibration
 
-_ROLES: Final = (
-    *("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id"),
-    *("letter_id", "registered", "key", "recipient", "zipcode"),
-)
-
 
 @click.command(short_help="Record what came back of a mailing, and why.")
 @click.argument("outcomes", type=PATH)
-@options_of(LabelOptions, roles=_ROLES)
+@options_of(LabelOptions, roles=OUTCOME_ROLES)
 @click.option(
     "--first-row", type=click.IntRange(0, 2), help="What the service calls a job's first row, where it does not say."
 )

@@ -11,6 +11,7 @@ import polars as pl
 
 from bansong.base import business_number
 from bansong.base.messages import gettext_noop
+from bansong.base.schema import Choice
 from bansong.engine.overlays import address_key
 from bansong.engine.records import ROW_ID, look_up
 from bansong.engine.text import postal_digits
@@ -55,15 +56,11 @@ def letter_ids(rows: pl.LazyFrame, number: pl.Expr) -> pl.Series:
     found = parts.select(sure.alias("sure"), text.alias("text")).collect(engine="streaming")
     hashed = found.select("sure", _hash(found["text"]).alias("hash"))
     again = pl.when(~pl.col("sure")).then(pl.int_range(pl.len(), dtype=pl.UInt64).over("hash")).otherwise(0)
-    value = hashed.select(_mix(pl.col("hash") + again).alias("value")).to_series()
-    # letters with one id get other ones, all of them: which rows are in the file, and their order, change no id else
-    several = value.unique().to_frame().filter((pl.col("value") % _IDS).is_duplicated())["value"]
-    value = (
-        value.to_frame()
-        .select(pl.when(pl.col("value").is_in(several.implode())).then(_mix(pl.col("value"))).otherwise("value"))
-        .to_series()
-    )
-    return value.to_frame("value").select(_spell(pl.col("value") % _IDS)).to_series()
+    values = hashed.select(value=_mix(pl.col("hash") + again))
+    # of letters with one id all get another, so that an id does not depend on which other rows the file has
+    several = values.unique().filter((pl.col("value") % _IDS).is_duplicated())["value"]
+    value = pl.when(pl.col("value").is_in(several.implode())).then(_mix(pl.col("value"))).otherwise("value")
+    return values.select(_spell(value % _IDS)).to_series()
 
 
 def _hash(texts: pl.Series) -> pl.Series:
@@ -131,12 +128,14 @@ _FEW: Final = 3
 _CODE: Final = r"^[A-Za-z]{1,5}[\-_]?[0-9]{2,12}$"  # a key whatever its header
 
 
-def list_columns(table: Table, taken: Collection[int]) -> dict[str, int]:
-    """Return the positions of the columns that name a letter or its customer, by role; those ``taken`` are others."""
+def list_columns(table: Table, taken: Collection[int] = (), key: str | None = None) -> dict[str, Choice]:
+    """Return the columns, not ``taken``, that name a letter or its customer, by role; ``key``: header of the key."""
     free = [place for place in range(len(table.headers)) if place not in taken]
     found = {role: place for role in _HEADED for place in reversed(free) if _is_headed(table, role, place)}
-    keys = key_columns(table, {*taken, *found.values()})
-    return found | ({"key": keys[0]} if keys else {})
+    given = [place for place, header in enumerate(table.headers) if header == key]
+    if keys := given or key_columns(table, {*taken, *found.values()}):
+        found["key"] = keys[0]
+    return {role: Choice(place, table.headers[place], 1.0, "header") for role, place in found.items()}
 
 
 def key_columns(table: Table, taken: Collection[int]) -> list[int]:
@@ -172,91 +171,88 @@ def _filled(text: pl.Expr) -> pl.Expr:
 # columns of mailed rows that :func:`locate` needs beside LETTER_SCHEMA
 NAMING: Final = ("name", "zipcode", "fixed_zipcode", "row_status", "letter_id", "registered", "key")
 KEY_SEPARATOR: Final = ", "  # between the keys of customers who share a letter
-_BY_ID, _BY_REGISTERED, _BY_KEY, _BY_ADDRESSEE = _OURS = (
-    "letter_id",
-    gettext_noop("registered number"),
-    gettext_noop("customer key"),
-    gettext_noop("recipient and address"),
-)
-_WAY: Final = pl.Enum(_OURS)
+_BY_ROW, _BY_ID, _BY_REGISTERED, _BY_BOTH, _BY_NUMBER, _BY_KEY, _BY_ADDRESSEE = WAYS = (
+    *("row_id", "letter_id", gettext_noop("registered number")),
+    *(gettext_noop("number and address"), gettext_noop("number")),
+    *(gettext_noop("customer key"), gettext_noop("recipient and address")),
+)  # the surest first
+_WAY: Final = pl.Enum(WAYS)
 _SHORTEST: Final = 10  # digits of a registered number: 13, or fewer at a private carrier
 _HONORIFIC: Final = r"\s*(?:귀하|귀중|님|앞)\s*$"
-WAYS: Final = ("row_id", *_OURS[:2], gettext_noop("number and address"), gettext_noop("number"), *_OURS[2:])
 
 
 def locate(outcomes: pl.DataFrame, rows: pl.LazyFrame) -> pl.DataFrame:
-    """Add to outcomes the row that each names otherwise than by its number: ``row_id``, way, or why there is none.
+    """Add to outcomes (OUTCOME_SCHEMA) the row that each names in the surest of its :data:`WAYS`, never by a guess.
 
-    ``rows``: mailed rows (LETTER_SCHEMA and :data:`NAMING`). ``named`` is a row found by letter_id or registered
-    number, ``known`` one found by the customer's key or by recipient, address and postal code (``named_by``,
-    ``known_by``); ``lost`` is one of PROBLEMS.
+    ``rows``: mailed rows (LETTER_SCHEMA and :data:`NAMING`). Added are ``target`` (``row_id``), ``way``, and ``lost``:
+    one of PROBLEMS where no letter or several fit. A ``row_id`` or letter_id that does not fit rules out other ways.
     """
     cell = {role: _filled(pl.col(f"written:{role}")) for role in ("letter_id", "registered", "key", "recipient")}
     id_ = plain_id(cell["letter_id"])
     ways = {
+        _BY_ROW: pl.col(ROW_ID).cast(pl.String),
         _BY_ID: pl.when(is_letter_id(id_)).then(id_),
         _BY_REGISTERED: _digits(cell["registered"]),
+        _BY_BOTH: pl.concat_str("digits", "key", separator=" "),
+        _BY_NUMBER: pl.col("digits"),
         _BY_KEY: cell["key"].str.split(KEY_SEPARATOR).list.first(),
         _BY_ADDRESSEE: _addressee(cell["recipient"], pl.col("written:address")),
     }
-    code = postal_digits(_filled(pl.col("written:zipcode"))).alias("code")
-    given = outcomes.with_row_index("at").select("at", code, said=id_.is_not_null(), **ways)
-    wanted = given.unpivot(_OURS, index=["at", "code"], variable_name="way", value_name="text").drop_nulls("text")
-    found = _find(wanted.with_columns(pl.col("way").cast(_WAY)), rows).with_columns(
-        strong=pl.col("way") <= _BY_REGISTERED
-    )
-    best = found.filter(pl.col("letters") == 1).sort("way").group_by("at", "strong", maintain_order=True).first()
-    named, known = (
-        best.filter(pl.col("strong") == strong).select("at", row, pl.col("way").cast(pl.String).alias(by))
-        for strong, row, by in (
-            (True, pl.col("row").alias("named"), "named_by"),
-            (False, pl.col("row").alias("known"), "known_by"),
-        )
-    )
-    tried, several = wanted["at"].unique(), found.filter(pl.col("letters") > 1)["at"].unique()
-    by_id = pl.col("named_by").eq_missing(pl.lit(_BY_ID))
-    lost = (
-        pl.when(by_id | pl.col("known").is_not_null() & ~pl.col("said"))
-        .then(None)
-        .when(pl.col(_BY_ID).is_not_null())
-        .then(pl.lit("letter_unknown"))
-        .when("said")
-        .then(pl.lit("letter_id_wrong"))
-        .when(pl.col("at").is_in(several.implode()))
-        .then(pl.lit("customer_ambiguous"))
-        .when(pl.col("at").is_in(tried.implode()))
-        .then(pl.lit("customer_unknown"))
-    )
-    joined = given.join(named, on="at", how="left").join(known, on="at", how="left").sort("at")
-    return outcomes.hstack(joined.select("named", "named_by", "known", "known_by", lost.alias("lost")))
+    only = pl.when(pl.col(ROW_ID).is_not_null()).then(pl.lit(_BY_ROW)).when(id_.is_not_null()).then(pl.lit(_BY_ID))
+    code = postal_digits(_filled(pl.col("written:zipcode")))
+    given = outcomes.with_row_index("at").select("at", only=only, code=code, **ways)
+    wanted = given.unpivot(WAYS, index=["at", "only", "code"], variable_name="way", value_name="text")
+    wanted = wanted.filter(pl.col("only").is_null() | (pl.col("way") == pl.col("only"))).drop_nulls("text")
+    found = _find(wanted.with_columns(pl.col("way").cast(_WAY)), rows)
+    one = found.filter(pl.col("letters") == 1).sort("way").unique("at", keep="first").select("at", "target", "way")
+    problems = {
+        "row_absent": pl.col("only") == _BY_ROW,
+        "letter_id_wrong": (pl.col("only") == _BY_ID) & pl.col(_BY_ID).is_null(),
+        "ambiguous": pl.col("at").is_in(found["at"].implode()),
+        "unknown_number": pl.col(_BY_NUMBER).is_not_null() & pl.col("only").is_null(),
+        "letter_unknown": pl.col("at").is_in(wanted["at"].implode()),
+        "no_number": pl.lit(True),
+    }
+    lost = pl.coalesce(pl.when(holds).then(pl.lit(name)) for name, holds in problems.items())
+    joined = given.join(one, on="at", how="left").sort("at")
+    return outcomes.hstack(joined.select("target", "way", lost=pl.when(pl.col("target").is_null()).then(lost)))
 
 
 def _find(wanted: pl.DataFrame, rows: pl.LazyFrame) -> pl.DataFrame:
-    # a row for each wanted text: the first row that has it, and how many letters have it
-    asked, fixed = wanted["way"].unique().to_list() or [_BY_KEY], pl.col("fixed_address")
-    addresses = (fixed, fixed.str.replace(_REFERENCE, ""), pl.col("address"))
-    cells = {
-        _BY_REGISTERED: [_digits(pl.col("registered"))],
-        _BY_KEY: [pl.col("key").str.split(KEY_SEPARATOR)],
-        _BY_ADDRESSEE: [_addressee(pl.col("name"), address) for address in addresses],
+    # the first row that each wanted text (`at`, `way`) fits, and how many letters it fits
+    fixed, address = pl.col("fixed_address"), pl.col("address")
+    numbered = rows.filter(pl.col("b_no").is_in(wanted.filter(pl.col("way") == _BY_NUMBER)["text"].implode()))
+    both = [pl.concat_str("b_no", address_key(one), separator=" ") for one in (address, fixed)]
+    parts = {
+        _BY_ROW: (rows, [pl.col(ROW_ID).cast(pl.String)]),
+        _BY_REGISTERED: (rows, [_digits(pl.col("registered"))]),
+        _BY_BOTH: (numbered, both),
+        _BY_NUMBER: (numbered, [pl.col("b_no")]),
+        _BY_KEY: (rows, [pl.col("key").str.split(KEY_SEPARATOR)]),
+        _BY_ADDRESSEE: (
+            rows,
+            [_addressee(pl.col("name"), one) for one in (fixed, fixed.str.replace(_REFERENCE, ""), address)],
+        ),
     }
+    asked = wanted["way"].unique().to_list() or [_BY_ROW]
     if _BY_ID in asked:
         ids = look_up(letter_ids(rows, pl.col("b_no").cast(pl.UInt64, strict=False)))
-        cells[_BY_ID] = [pl.coalesce(plain_id(pl.col("letter_id")), ids)]
+        parts[_BY_ID] = (rows, [pl.coalesce(plain_id(pl.col("letter_id")), ids)])
     codes = pl.concat_list(postal_digits(_filled(pl.col(name))) for name in ("fixed_zipcode", "zipcode"))
-    codes = codes.list.drop_nulls().alias("codes")
-    parts = [
-        rows.select(ROW_ID, "b_no", "address", codes, text.alias("text"), pl.lit(way, _WAY).alias("way"))
+    same = pl.concat_str("b_no", place_key(address, fixed), separator=" ")
+    needed = ROW_ID, "b_no", "address", "fixed_address", codes.list.drop_nulls().alias("codes")
+    each = [
+        part.select(*needed, text.alias("text"), pl.lit(way, _WAY).alias("way"))
         for way in asked
-        for text in cells[way]
+        for part, texts in [parts[way]]
+        for text in texts
     ]
-    every = pl.concat(part.explode("text") if part.collect_schema()["text"] == pl.List else part for part in parts)
+    every = pl.concat(one.explode("text") if one.collect_schema()["text"] == pl.List else one for one in each)
     met = every.join(wanted.lazy(), on=["way", "text"])
     other_code = (pl.col("way") == _BY_ADDRESSEE) & ~pl.col("code").is_in("codes") & (pl.col("codes").list.len() > 0)
-    same = pl.concat_str("b_no", address_key(pl.col("address")), separator=" ")
-    letter = pl.coalesce(same, pl.col(ROW_ID).cast(pl.String))
     counts = met.filter(~other_code.fill_null(False)).group_by("at", "way")
-    return counts.agg(row=pl.col(ROW_ID).min(), letters=letter.n_unique()).collect(engine="streaming")
+    letter = pl.coalesce(same, pl.col(ROW_ID).cast(pl.String))
+    return counts.agg(target=pl.col(ROW_ID).min(), letters=letter.n_unique()).collect(engine="streaming")
 
 
 def _digits(text: pl.Expr) -> pl.Expr:

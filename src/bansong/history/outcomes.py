@@ -18,7 +18,7 @@ from bansong.base.files import sha256_of
 from bansong.base.messages import Listed, Option, count_rows, gettext_noop
 from bansong.base.options import ReadOptions
 from bansong.base.remote import fetch_file
-from bansong.base.schema import Choice, role_code
+from bansong.base.schema import NAMING_ROLES, OUTCOME_ROLES, Choice, role_code
 from bansong.engine.local import ROW_PROBLEM
 from bansong.engine.overlays import address_key
 from bansong.engine.records import DIGITS, TOTALS, records
@@ -74,7 +74,6 @@ REASON_CODES: Final = (
 )
 
 SAYS_NOTHING: Final = ("refused",)  # reasons that say nothing about the address; learning leaves them out
-_NAMING: Final = ("letter_id", "registered", "key", "recipient")
 # under a header with one of these words, `Y` means that the letter came back
 _RETURNS: Final = ("반송", "반환", "bounce", "return")
 
@@ -117,9 +116,6 @@ def _vocabulary() -> dict[str, Any]:
     return tomllib.loads(files("bansong.history").joinpath("return_reasons.toml").read_text(encoding="utf-8"))
 
 
-# one of b_no, row_id and `_NAMING` is required
-ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "zipcode", *_NAMING, "row_id")
-
 OUTCOME_SCHEMA: Final = {
     "place": pl.UInt32,  # row from 1; in a workbook, the row of the sheet
     "row_id": pl.UInt32,
@@ -139,7 +135,7 @@ _WITHOUT_YEAR: Final = r"^\s*'?([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\
 _SERIAL: Final = r"^\s*([345][0-9]{4})(?:\.[0-9]+)?\s*$"
 _PACKED: Final = r"^\s*([0-9]{4})([0-9]{2})([0-9]{2})(?:\.0)?\s*$"
 _SPOKEN: Final = ("bounced", "reason", "returned", "mailed")
-_TEXTS: Final = ("b_no", "address", *_SPOKEN, "row_id", *_NAMING, "zipcode")
+_TEXTS: Final = ("b_no", "address", *_SPOKEN, "row_id", *NAMING_ROLES, "zipcode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +161,12 @@ def read_outcomes(
     mailed: date | None = None,  # day of mailing, if rows have none; dates without a year follow it
     key: str | None = None,  # header of the customer's key in the mailed file
 ) -> Outcomes:
-    """Read a table of outcomes; roles (:data:`ROLES`) without a header in ``columns`` are found by the headers."""
+    """Read a table of outcomes; roles (OUTCOME_ROLES) without a header in ``columns`` are found by the headers."""
     with fetch_file(path) as data, open_table(path, read, data=data.path) as table, reading(table):
         given = {role_code(role): header for role, header in (columns or {}).items()}
-        found = _choose_columns(table, {"key": key} | given if table.headers.count(key) == 1 else given)
+        if key is not None and table.headers.count(key) == 1:
+            given = {"key": key} | given
+        found = _choose_columns(table, given)
         chosen = found.columns
         if not {"bounced", "reason", "returned"} & set(chosen):
             names = ", ".join(header or "(blank)" for header in table.headers)
@@ -218,17 +216,17 @@ def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
         places = [place for place, header in enumerate(table.headers) if level_of("row_id", header) == "sure"]
         if len(places) == 1:
             given["row_id"] = f"#{places[0] + 1}"
-    roles = ("row_id", *ROLES[:-1]) if "row_id" in given else ROLES
+    roles = ("row_id", *OUTCOME_ROLES[:-1]) if "row_id" in given else OUTCOME_ROLES
     try:
         chosen = choose_columns(table, roles, given)
     except ColumnError as error:
         if error.missing != "b_no":
             raise
-        headed = {role: f"#{place + 1}" for role, place in list_columns(table, ()).items()}
-        role = next((role for role in _NAMING if role in given or role in headed), None)
-        others = tuple(one for one in ROLES[1:] if one != role)
-        chosen = choose_columns(table, (role, *others), {role: headed.get(role, "")} | given) if role else Chosen({})
-        if not chosen.columns or (role == "recipient" and "address" not in chosen.columns):
+        named = {role: f"#{choice.column + 1}" for role, choice in list_columns(table).items()} | given
+        first = next((role for role in NAMING_ROLES if role in named), "")
+        others = tuple(role for role in OUTCOME_ROLES[1:] if role != first)
+        chosen = choose_columns(table, (first, *others), {first: named[first]} | given) if first else Chosen({})
+        if (first == "recipient" and "address" not in chosen.columns) or not first:
             raise ColumnError(ROW_COLUMN_MISSING, error=error) from error
     for role in _SPOKEN:
         header = chosen.columns[role].header if role in chosen.columns and role not in given else ""
@@ -246,7 +244,7 @@ def _raw_cells(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
     cells = {
         role: role_cell(table, role, chosen[role]).cast(pl.String) if role in chosen else nothing for role in _TEXTS
     }
-    totals = pl.any_horizontal(cells[role].str.contains(TOTALS) for role in _NAMING)
+    totals = pl.any_horizontal(cells[role].str.contains(TOTALS) for role in NAMING_ROLES)
     return rows.select(
         (pl.col("row_id") + table.first_row).alias("place"),
         (pl.col(DIGITS) if DIGITS in names else nothing).alias("digits"),
@@ -263,15 +261,10 @@ def _parse_cells(raw: pl.LazyFrame, chosen: Mapping[str, Choice], mailed: date |
     code = reason_code(pl.col("reason")).alias("reason_code")
     words = raw.select(spoken).unique().with_columns(_parse_words(chosen, mailed)).with_columns(code)
     rows = raw.join(words, on=spoken, how="left", nulls_equal=True, maintain_order="left")
-    cell = {role: _non_blank(pl.col(f"written:{role}")) for role in ("b_no", "row_id")}
+    cell = {role: _non_blank(pl.col(f"written:{role}")) for role in ("b_no", "row_id", *NAMING_ROLES)}
     said = pl.col("said")
     if "bounced" not in chosen:
-        given = [
-            *cell.values(),
-            *(_non_blank(pl.col(f"written:{role}")) for role in _NAMING),
-            pl.col("reason"),
-            _non_blank(pl.col("written:returned")),
-        ]
+        given = [*cell.values(), pl.col("reason"), _non_blank(pl.col("written:returned"))]
         said = pl.when(pl.any_horizontal(part.is_not_null() for part in given)).then(pl.lit(True))
     return rows.with_columns(
         said.alias("said"),

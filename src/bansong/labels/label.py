@@ -14,34 +14,36 @@ import polars as pl
 
 from bansong.base import business_number
 from bansong.base.display import Shown, listed_counts
-from bansong.base.errors import BansongError, LabelError, OutputError, Problem, UsageError
+from bansong.base.errors import BansongError, LabelError, Problem, UsageError
 from bansong.base.files import as_path, is_remote, variable
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Listed, Option, Phrase, count_rows, gettext, gettext_of, ngettext
 from bansong.base.option import take_options
 from bansong.base.options import ReadOptions, ServiceKeywords, ServiceOptions, check_keywords, service_options
-from bansong.base.publish import publish_file
 from bansong.base.schema import Choice, CodeWord, role_code, seoul_day
 from bansong.engine.risk.reasons import KNOWN_DTYPES
 from bansong.engine.risk.reasons import parse_reasons as known_from
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.engine.text import day_given
 from bansong.history.labels import LabelStore, RecordResult
-from bansong.history.letters import NAMING, locate
+from bansong.history.letters import NAMING, locate, place_key
 from bansong.history.mailings import (
     KINDS,
-    PROBLEMS,
+    OTHER_MAILING,
     LabelBatch,
     MailingMetadata,
     MailingTerms,
     MatchResult,
     OutcomeSource,
+    UnusedOutcome,
     address_keys,
     find_candidates,
     letter_expr,
     match,
     name_actions,
     parse_terms,
+    unused_outcomes,
+    write_unused,
 )
 from bansong.history.outcomes import Outcomes, mailing_date, read_outcomes, refuse_future
 from bansong.history.scorecards import candidate_scorecards
@@ -72,8 +74,6 @@ OUTPUT_IN_STORE: Final = Problem(
 OUTPUT_IS_ENRICHED: Final = Problem(
     "labels.output_is_enriched", "{path}: is the enriched file itself; give another output"
 )
-
-REPORT_UNWRITABLE: Final = Problem("labels.report_unwritable", "{path}: cannot be written: {error}")
 
 # columns of the label store → columns of a labelled file
 _LABELLED: Final = (
@@ -306,7 +306,8 @@ def _label_batch(read: Outcomes, mailing: OpenMailing, matched: MatchResult, ter
     def list_sent(terms: MailingTerms) -> pl.DataFrame:
         if not (terms.silence_is_delivery and terms.sent):
             return pl.DataFrame(schema={"row_id": pl.UInt32, "letter": pl.UInt32})
-        rows = mailing.letters.select("row_id", "b_no", address_keys()[0].hash(), terms.was_sent().alias("sent"))
+        place = place_key(pl.col("address"), pl.col("fixed_address")).hash().alias("place")
+        rows = mailing.letters.select("row_id", "b_no", place, terms.was_sent().alias("sent"))
         # only a row with a number, or of an address list, could have been named by an outcome
         can_be_named = pl.col("b_no").is_not_null() | pl.lit(mailing.is_address_list)
         every = rows.filter(can_be_named).collect(engine="streaming").with_columns(letter_expr())
@@ -418,22 +419,6 @@ def _warnings(read: Outcomes, mailing: OpenMailing, matched: MatchResult, record
 
 
 SHOWN: Final = 20
-OTHER_MAILING: Final = "other_mailing"
-
-
-@dataclass(frozen=True, slots=True)
-class UnusedOutcome:
-    """An outcome that cannot be used, and why."""
-
-    row: int  # from 1; in a workbook, the row of the sheet
-    problem: str  # a code of PROBLEMS
-    value: str | None  # text of the cell at fault
-
-    def __str__(self) -> str:
-        value = f" ({self.value})" if self.value else ""
-        return gettext(
-            "row {row:,}{value}: {problem}", row=self.row, value=value, problem=gettext(PROBLEMS[self.problem])
-        )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -551,42 +536,6 @@ class LabelReport(Shown):
 
     def __repr__(self) -> str:
         return f"<bansong.LabelReport {self.mailing}: {self.bounced:,} bounced, {self.not_bounced:,} not>"
-
-
-def unused_outcomes(frame: pl.DataFrame) -> tuple[UnusedOutcome, ...]:
-    """Return the unusable outcomes of a match, except those of other mailings."""
-    listed = frame.filter(pl.col("problem") != OTHER_MAILING).sort("place")
-    found = listed.select("place", "problem", _shown_cell().alias("value"))
-    return tuple(UnusedOutcome(*row) for row in found.iter_rows())
-
-
-def write_unused(frame: pl.DataFrame, path: Path) -> None:
-    """Write unusable outcomes as CSV: row, code of the problem, explanation, cells; raise :class:`OutputError`."""
-    roles = {name: name.partition(":")[2] for name in frame.columns if name.startswith("written:")}
-    words = {code: gettext(text) for code, text in PROBLEMS.items()}
-    why = pl.col("problem").replace_strict(words, return_dtype=pl.String)
-    texts = (pl.col(cell).alias(role) for cell, role in roles.items())
-    cells = frame.sort("place").select(pl.col("place").alias("row"), "problem", why.alias("why"), *texts)
-    with publish_file(path) as temporary:
-        try:
-            cells.write_csv(temporary, include_bom=True)
-        except pl.exceptions.PolarsError as error:
-            raise OutputError(REPORT_UNWRITABLE, path=path, error=error) from error
-
-
-def _shown_cell() -> pl.Expr:
-    """Return the cell at fault: never an address, and a number only if it has ten digits."""
-    cell = {
-        "not_understood": pl.col("written:bounced"),
-        "contradicts_itself": pl.col("written:bounced"),
-        "date_not_read": pl.col("written:returned"),
-        "no_row_id": pl.col("written:row_id"),
-        "row_absent": pl.col("written:row_id"),
-    }
-    value = business_number.format_expr(pl.col("digits"))
-    for problem, shown in cell.items():
-        value = pl.when(pl.col("problem") == problem).then(shown.str.slice(0, 40)).otherwise(value)
-    return value
 
 
 def _describe_terms(declaration: MailingTerms) -> str:

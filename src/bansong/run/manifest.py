@@ -240,8 +240,8 @@ ROW_COUNT_DIFFERS: Final = Problem(
 )
 
 _LIST_OF_LETTERS: Final = gettext_noop(
-    "{path}: is a list of letters, which says nothing of their risk: what came back is recorded and not learned from; "
-    "to learn from it, give the enriched file as `file=`"
+    "{path}: is a list of letters, which says nothing of their risk: what came back is recorded, and not learned "
+    "from; to learn from it, record what `output=` writes, with the enriched file as `file=`"
 )
 
 LETTER_SCHEMA: Final = {  # rows of an enriched file; `b_no` is ten digits, `reasons` one text
@@ -329,21 +329,22 @@ def open_mailing(
         raise UsageError(MAILING_NOT_GIVEN)
     read = replace(read, sheet=by.sheet) if read.sheet is None and by is not None else read
     with open_table(path, read, options=FILE_OPTIONS) as table:
-        is_list = "letter_id" in besides and any(level_of("letter_id", header) == "sure" for header in table.headers)
-        prefix, ours = ("", EarlierColumns()) if is_list else _find_our_columns(table)
+        prefix, ours = _find_our_columns(table, or_list="letter_id" in besides)
         with reading(table):
             rows = table.count()
         table, notes = replace(table, rows=rows), tuple[str, ...]()
         if by is not None and rows != by.rows:
             found = {"rows": count_rows(rows), "run_id": by.run_id, "enriched_rows": by.rows}
             raise LabelError(ROW_COUNT_DIFFERS, path=path, **found)
-        if is_list:
+        if is_list := not ours.nine:
             notes = (Phrase(_LIST_OF_LETTERS, path=path),)
         elif by is None:
             by, notes = find_writer(path, rows, table.name)
         unfolded, columns = _record_columns(table, ours.places, by)
-        naming = _naming_columns(unfolded, ours.places, columns, key) if "key" in besides else {}
-        letters = _letters(unfolded, ours.nine, naming | columns, besides)
+        taken = {*ours.places, *(part.column for choice in columns.values() for part in choice.parts)}
+        naming = list_columns(unfolded, taken, key) if "key" in besides else {}
+        recipient = {"name": naming["recipient"]} if "recipient" in naming else {}
+        letters = _letters(unfolded, ours.nine, naming | recipient | columns, besides)
         letters = letters.with_columns(pl.lit("send").alias("action")) if is_list else letters
         with reading(table):
             id_ = by.id if by else _content_id(letters)
@@ -356,7 +357,8 @@ def open_mailing(
             raise
 
 
-def _find_our_columns(table: Table) -> tuple[str, EarlierColumns]:
+def _find_our_columns(table: Table, *, or_list: bool) -> tuple[str, EarlierColumns]:
+    # ``or_list``: a list of letters has none
     ends = [re.sub(r"_bv[0-9]*$", "", header) for header in table.headers]
     firsts = [headers[ADDED_COLUMNS[0]] for headers in HEADERS.values()]
     prefixes = {end.removesuffix(first) for end in ends for first in firsts if end.endswith(first)}
@@ -365,6 +367,8 @@ def _find_our_columns(table: Table) -> tuple[str, EarlierColumns]:
             ours = find_earlier_columns(table, prefix)
         if ours.is_whole:
             return prefix, ours
+    if or_list and any(level_of("letter_id", header) for header in table.headers):
+        return "", EarlierColumns()
     first, *_, last = ADDED_COLUMNS
     raise LabelError(ADDED_COLUMNS_MISSING, name=table.name, first_column=first, last_column=last)
 
@@ -416,18 +420,6 @@ def _record_columns(table: Table, ours: frozenset[int], by: Enrichment | None) -
             raise
         return table, {}  # --select left the numbers out: outcomes can still name rows by row_id
     return unfolded, dict(chosen.columns)
-
-
-def _naming_columns(
-    table: Table, ours: frozenset[int], chosen: Mapping[str, Choice], key: str | None
-) -> dict[str, Choice]:
-    taken = {*ours, *(part.column for choice in chosen.values() for part in choice.parts)}
-    places = list_columns(table, taken)
-    if key is not None and table.headers.count(key) == 1:
-        places["key"] = table.headers.index(key)
-    if "recipient" in places:
-        places["name"] = places.pop("recipient")
-    return {role: Choice(place, table.headers[place], 1.0, "header") for role, place in places.items()}
 
 
 class _HashingFile:

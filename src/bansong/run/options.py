@@ -95,8 +95,7 @@ class WriteOptions(Options):
         (),
         flag="--letter-columns COLUMNS",
         rule=_TEXTS,
-        help="With --letters: more of your columns for the list, separated by commas; that of the customers' keys is there "
-        "anyway.",
+        help="With --letters: more of your columns for the list, with commas between; customers' keys are there anyway.",
     )
     letter_cost: float | None = option(
         flag="--letter-cost WON",
