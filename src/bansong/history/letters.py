@@ -130,8 +130,13 @@ _CODE: Final = r"^[A-Za-z]{1,5}[\-_]?[0-9]{2,12}$"  # a key whatever its header
 
 def list_columns(table: Table, taken: Collection[int] = (), key: str | None = None) -> dict[str, Choice]:
     """Return the columns, not ``taken``, that name a letter or its customer, by role; ``key``: header of the key."""
-    free = [place for place in range(len(table.headers)) if place not in taken]
-    found = {role: place for role in _HEADED for place in reversed(free) if _is_headed(table, role, place)}
+    texts = _first_texts(table, taken)
+    places = [int(name) for name in texts.columns]
+    found = {role: place for role in _HEADED for place in reversed(places) if _is_headed(table, role, place)}
+    if "letter_id" not in found:  # the header may be somebody else's, but no other texts have the check sign
+        right = texts.select(is_letter_id(plain_id(pl.all().drop_nulls())).all() & (pl.all().count() > 0))
+        if ids := [place for place, is_id in zip(places, right.row(0) if places else (), strict=True) if is_id]:
+            found["letter_id"] = ids[0]
     given = [place for place, header in enumerate(table.headers) if header == key]
     if keys := given or key_columns(table, {*taken, *found.values()}):
         found["key"] = keys[0]
@@ -140,23 +145,23 @@ def list_columns(table: Table, taken: Collection[int] = (), key: str | None = No
 
 def key_columns(table: Table, taken: Collection[int]) -> list[int]:
     """Return the positions of columns with the customers' keys, the best first: by header, else by content."""
+    found = []
+    for texts in _first_texts(table, taken):
+        place, keys = int(texts.name), texts.drop_nulls().str.split(KEY_SEPARATOR).list.first()
+        named = _is_headed(table, "key", place) and keys.n_unique() > keys.len() / 2
+        if named and keys.str.contains(_KEY).all():
+            found.append((0, place))
+        elif keys.n_unique() == keys.len() >= max(_FEW, _MOSTLY * texts.len()) and keys.str.contains(_CODE).all():
+            found.append((1, place))
+    return [place for _, place in sorted(found)]
+
+
+def _first_texts(table: Table, taken: Collection[int]) -> pl.DataFrame:
     schema = table.frame.collect_schema()
     kinds = {place: schema[id_] for place, id_ in enumerate(table.ids) if place not in taken}
     free = [place for place, dtype in kinds.items() if dtype == pl.String or dtype.is_integer()]
-    texts = table.frame.head(SAMPLE_ROWS).select(
-        _filled(pl.col(table.ids[place]).cast(pl.String)).alias(str(place)) for place in free
-    )
-    found = []
-    for place, held in zip(free, texts.collect(), strict=True):
-        keys, distinct = held.drop_nulls(), held.drop_nulls().n_unique()
-        if keys.len() < max(1, _MOSTLY * held.len()):
-            continue
-        named = _is_headed(table, "key", place) and distinct >= keys.len() / 2
-        if named and keys.str.contains(_KEY).sum() >= _MOSTLY * keys.len():
-            found.append((0, place))
-        elif distinct == keys.len() >= _FEW and keys.str.contains(_CODE).all():
-            found.append((1, place))
-    return [place for _, place in sorted(found)]
+    cells = (_filled(pl.col(table.ids[place]).cast(pl.String)).alias(str(place)) for place in free)
+    return table.frame.head(SAMPLE_ROWS).select(cells).collect()
 
 
 def _is_headed(table: Table, role: str, place: int) -> bool:

@@ -222,12 +222,14 @@ def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
     except ColumnError as error:
         if error.missing != "b_no":
             raise
-        named = {role: f"#{choice.column + 1}" for role, choice in list_columns(table).items()} | given
-        first = next((role for role in NAMING_ROLES if role in named), "")
+        headed = list_columns(table)
+        first = next((role for role in NAMING_ROLES if role in given or role in headed), "")
         others = tuple(role for role in OUTCOME_ROLES[1:] if role != first)
-        chosen = choose_columns(table, (first, *others), {first: named[first]} | given) if first else Chosen({})
+        named = {first: f"#{headed[first].column + 1}"} if first in headed else {}
+        chosen = choose_columns(table, (first, *others), named | given) if first else Chosen({})
         if (first == "recipient" and "address" not in chosen.columns) or not first:
             raise ColumnError(ROW_COLUMN_MISSING, error=error) from error
+        chosen.columns.update({role: headed[role] for role in named if role not in given})  # they were not given
     for role in _SPOKEN:
         header = chosen.columns[role].header if role in chosen.columns and role not in given else ""
         same = [place for place, other in enumerate(table.headers, 1) if other == header != ""]

@@ -264,7 +264,10 @@ def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) 
     remedy = (
         Phrase("is it the right file (`file=`, `run=`), are these the right columns (`columns={'b_no': 'HEADER'}`)?")
         if "b_no" in mailing.columns
-        else Phrase("the mailed file has no column of business numbers: name its rows, from 0, in a column row_id")
+        else Phrase(
+            "the mailed file has no column of business numbers: name its letters in a column letter_id, or its rows, "
+            "from 0, in a column row_id"
+        )
     )
     return LabelError(
         OUTCOMES_NOT_MATCHED,
@@ -319,7 +322,8 @@ def _label_batch(read: Outcomes, mailing: OpenMailing, matched: MatchResult, ter
 
 def _count_unplaced(mailing: OpenMailing, matched: MatchResult) -> int:
     unplaced = matched.listed.filter(pl.col("target").is_null(), pl.col("problem") != "other_mailing")
-    return unplaced.height if mailing.is_address_list else 0
+    mistyped = unplaced.filter(pl.col("problem") == "letter_id_wrong")  # of a letter, but nobody knows which
+    return unplaced.height if mailing.is_address_list else mistyped.height
 
 
 def _evidence_of(letters: pl.LazyFrame, mailing: OpenMailing, cards: Sequence[Scorecard]) -> pl.LazyFrame:
@@ -351,6 +355,7 @@ def _report(
 ) -> LabelReport:
     came = matched.labels.filter(pl.col("said"))
     codes = came["reason_code"].fill_null("none").value_counts(sort=True)
+    others = came.filter(pl.col("reason_code") == "other")["reason"]
     frame = recorded.frame
     usable = pl.col("bounced").is_not_null() & pl.col("bounce_prob").is_not_null() & ~pl.col("unread")
     return LabelReport(
@@ -371,6 +376,7 @@ def _report(
         bounced=came.height,
         not_bounced=matched.labels.height - came.height,
         by_reason=dict(codes.iter_rows()),
+        other_reasons=dict(others.drop_nulls().value_counts(sort=True).iter_rows()),
         new=recorded.new,
         known=recorded.known,
         replaced=recorded.replaced,
@@ -410,15 +416,16 @@ def _warnings(read: Outcomes, mailing: OpenMailing, matched: MatchResult, record
         yield Phrase("rows without an outcome are not counted as delivered: say with `sent=` which rows were mailed")
     elif unplaced := _count_unplaced(mailing, matched):
         yield Phrase(
-            "{count:,} outcome names no row of the mailed file, which has no business numbers, so no row without "
-            "an outcome counts as delivered: name the rows, from 0, in a column row_id",
-            "{count:,} outcomes name no row of the mailed file, which has no business numbers, so no row without "
-            "an outcome counts as delivered: name the rows, from 0, in a column row_id",
+            "{count:,} outcome may be of any letter of the mailed file, so no row without an outcome counts as "
+            "delivered: correct its letter_id, or name its row, from 0, in a column row_id",
+            "{count:,} outcomes may be of any letter of the mailed file, so no row without an outcome counts as "
+            "delivered: correct their letter_id, or name their rows, from 0, in a column row_id",
             count=unplaced,
         )
 
 
 SHOWN: Final = 20
+_REASONS_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -426,10 +433,11 @@ class LabelReport(Shown):
     """The report of recording a table of outcomes. Displays as a table in a notebook and as text elsewhere.
 
     ``ways``: outcomes by the way they were matched to rows. ``bounced``, ``not_bounced``: labelled rows. ``by_reason``:
-    returns by reason code (``none`` without one). ``new``, ``known``, ``replaced``: labelled rows, compared with the
-    store before. ``silent``: rows without an outcome, recorded as delivered. Learning leaves out ``unmailed`` (declared
-    as not mailed) and ``unread`` (reasons of no known scorecard). ``listed``: unusable outcomes; ``problems``: their
-    counts, with those of other mailings. ``usable``: rows of the mailing that learning can use now.
+    returns by reason code (``none`` without one); ``other_reasons``: those of ``other`` by text. ``new``, ``known``,
+    ``replaced``: labelled rows, compared with the store before. ``silent``: rows without an outcome, recorded as
+    delivered. Learning leaves out ``unmailed`` (declared as not mailed) and ``unread`` (reasons of no known scorecard).
+    ``listed``: unusable outcomes; ``problems``: their counts, with those of other mailings. ``usable``: rows of the
+    mailing that learning can use now.
     """
 
     WIDTH: ClassVar[int] = 18
@@ -451,6 +459,7 @@ class LabelReport(Shown):
     bounced: int
     not_bounced: int
     by_reason: Mapping[str, int]
+    other_reasons: Mapping[str, int]
     new: int
     known: int
     replaced: int
@@ -498,6 +507,8 @@ class LabelReport(Shown):
         yield gettext("matched"), listed_counts(ways)
         reasons = listed_counts({gettext(code): count for code, count in self.by_reason.items()})
         yield gettext("bounced"), f"{self.bounced:,} ({reasons})" if self.by_reason else f"{self.bounced:,}"
+        if self.other_reasons:
+            yield gettext("other reasons"), listed_counts(dict([*self.other_reasons.items()][:_REASONS_SHOWN]))
         yield gettext("not bounced"), f"{self.not_bounced:,}"
         if self.repeated:
             outcomes = ngettext("{count:,} outcome", "{count:,} outcomes", self.repeated)

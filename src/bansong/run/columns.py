@@ -16,7 +16,7 @@ from bansong.base.errors import LabelError, Notice, OutputError, Problem, UsageE
 from bansong.base.files import as_path, is_remote, path_on_disk
 from bansong.base.messages import Lang, Option, Phrase, count_rows, gettext, gettext_noop
 from bansong.base.publish import backed_up, find_foreign, publish_file, same_file
-from bansong.base.schema import ADDED_COLUMNS, EXTRA_COLUMNS, HEADERS, LABEL_COLUMNS, language_of_columns
+from bansong.base.schema import ADDED_COLUMNS, EXTRA_COLUMNS, HEADERS, KOREAN_ROLES, LABEL_COLUMNS, language_of_columns
 from bansong.engine.address.attach import building_code
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.local import DISTRICT_CODE, MATCH_LEVEL, NUMBER, PLACE
@@ -349,7 +349,8 @@ def write_labels(
         labels = check_labels(labels, table)
         target, over = label_target(table, output, output_encoding)
         earlier = find_earlier_columns(table, prefix)
-        lang = language_of_columns(table.headers, earlier.nine) or "en"
+        korean = KOREAN_ROLES["letter_id"] in table.headers  # of a list of letters
+        lang = language_of_columns(table.headers, earlier.nine) or ("ko" if korean else "en")
         every = range(len(table.headers))
         layout, notes = lay_out_columns(table.headers, prefix, earlier.labels, every, LABEL_COLUMNS, lang)
         for note in (*notes, *find_losses(table, target, over, layout, leaves_out=False, header_unsure=False)):

@@ -95,7 +95,7 @@ class WriteOptions(Options):
         (),
         flag="--letter-columns COLUMNS",
         rule=_TEXTS,
-        help="With --letters: more of your columns for the list, with commas between; customers' keys are there anyway.",
+        help="With --letters: further columns of yours for the list, separated by commas; it has the customers' keys.",
     )
     letter_cost: float | None = option(
         flag="--letter-cost WON",

@@ -18,7 +18,7 @@ from bansong.base.files import RemotePath, as_path
 from bansong.base.messages import Lang, Option, current_language, gettext, ngettext
 from bansong.base.publish import publish_file
 from bansong.base.remote import fetch_file, look_at_output
-from bansong.base.schema import ACTIONS, HEADERS, word_of
+from bansong.base.schema import ACTIONS, HEADERS, role_word, word_of
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.local import NUMBER
 from bansong.engine.records import ROW_ID, look_up
@@ -207,7 +207,7 @@ def _parts_of(workbook: Path) -> dict[str, int]:
 
 def _headers() -> tuple[str, ...]:
     own = gettext("recipient"), gettext("address 1"), gettext("address 2"), gettext("postal code")
-    return *own, gettext("letter_id"), gettext("salutation")
+    return *own, role_word("letter_id", current_language()), gettext("salutation")
 
 
 def _count_areas(letters: pl.DataFrame) -> Section:
