@@ -251,9 +251,13 @@ PROBLEMS: Final[dict[str, str]] = {
     "unknown_number": gettext_noop("its number is not in the mailed file"),
     "row_absent": gettext_noop("the mailed file has no row of this row_id"),
     "number_differs": gettext_noop("the row of the mailed file that it names has another business number"),
-    "ambiguous": gettext_noop("several letters of the mailed file fit it, and none of them with its address"),
+    "ambiguous": gettext_noop(
+        "several letters of the mailed file have its number, key or recipient, none of them this address"
+    ),
     "letter_id_wrong": gettext_noop("its letter_id is mistyped: the check sign is not right"),
-    "letter_unknown": gettext_noop("no letter of the mailed file has what names it here"),
+    "letter_unknown": gettext_noop(
+        "no letter of the mailed file has this letter_id, registered number, customer key, or recipient and address"
+    ),
     "other_mailing": gettext_noop("was mailed on another day"),
     "returned_before_mailing": gettext_noop("came back before it was mailed"),
     "contradictory": gettext_noop("another outcome says something else of the same row"),
