@@ -160,7 +160,7 @@ def _first_texts(table: Table, taken: Collection[int]) -> pl.DataFrame:
     schema = table.frame.collect_schema()
     kinds = {place: schema[id_] for place, id_ in enumerate(table.ids) if place not in taken}
     free = [place for place, dtype in kinds.items() if dtype == pl.String or dtype.is_integer()]
-    cells = (_filled(pl.col(table.ids[place]).cast(pl.String)).alias(str(place)) for place in free)
+    cells = (_non_blank(pl.col(table.ids[place]).cast(pl.String)).alias(str(place)) for place in free)
     return table.frame.head(SAMPLE_ROWS).select(cells).collect()
 
 
@@ -168,7 +168,7 @@ def _is_headed(table: Table, role: str, place: int) -> bool:
     return level_of(role, table.headers[place]) in ("sure", "likely")
 
 
-def _filled(text: pl.Expr) -> pl.Expr:
+def _non_blank(text: pl.Expr) -> pl.Expr:
     tidy = text.str.strip_chars()
     return pl.when(tidy != "").then(tidy)
 
@@ -177,7 +177,7 @@ def _filled(text: pl.Expr) -> pl.Expr:
 NAMING: Final = ("name", "zipcode", "fixed_zipcode", "row_status", "letter_id", "registered", "key")
 KEY_SEPARATOR: Final = ", "  # between the keys of customers who share a letter
 _BY_ROW, _BY_ID, _BY_REGISTERED, _BY_BOTH, _BY_NUMBER, _BY_KEY, _BY_ADDRESSEE = WAYS = (
-    *("row_id", "letter_id", gettext_noop("registered number")),
+    *("row_id", gettext_noop("letter_id"), gettext_noop("registered number")),
     *(gettext_noop("number and address"), gettext_noop("number")),
     *(gettext_noop("customer key"), gettext_noop("recipient and address")),
 )  # the surest first
@@ -192,7 +192,7 @@ def locate(outcomes: pl.DataFrame, rows: pl.LazyFrame) -> pl.DataFrame:
     ``rows``: mailed rows (LETTER_SCHEMA and :data:`NAMING`). Added are ``target`` (``row_id``), ``way``, and ``lost``:
     one of PROBLEMS where no letter or several fit. A ``row_id`` or letter_id that does not fit rules out other ways.
     """
-    cell = {role: _filled(pl.col(f"written:{role}")) for role in ("letter_id", "registered", "key", "recipient")}
+    cell = {role: _non_blank(pl.col(f"written:{role}")) for role in ("letter_id", "registered", "key", "recipient")}
     id_ = plain_id(cell["letter_id"])
     ways = {
         _BY_ROW: pl.col(ROW_ID).cast(pl.String),
@@ -204,7 +204,7 @@ def locate(outcomes: pl.DataFrame, rows: pl.LazyFrame) -> pl.DataFrame:
         _BY_ADDRESSEE: _addressee(cell["recipient"], pl.col("written:address")),
     }
     only = pl.when(pl.col(ROW_ID).is_not_null()).then(pl.lit(_BY_ROW)).when(id_.is_not_null()).then(pl.lit(_BY_ID))
-    code = postal_digits(_filled(pl.col("written:zipcode")))
+    code = postal_digits(_non_blank(pl.col("written:zipcode")))
     given = outcomes.with_row_index("at").select("at", only=only, code=code, **ways)
     wanted = given.unpivot(WAYS, index=["at", "only", "code"], variable_name="way", value_name="text")
     wanted = wanted.filter(pl.col("only").is_null() | (pl.col("way") == pl.col("only"))).drop_nulls("text")
@@ -243,7 +243,7 @@ def _find(wanted: pl.DataFrame, rows: pl.LazyFrame) -> pl.DataFrame:
     if _BY_ID in asked:
         ids = look_up(letter_ids(rows, pl.col("b_no").cast(pl.UInt64, strict=False)))
         parts[_BY_ID] = (rows, [pl.coalesce(plain_id(pl.col("letter_id")), ids)])
-    codes = pl.concat_list(postal_digits(_filled(pl.col(name))) for name in ("fixed_zipcode", "zipcode"))
+    codes = pl.concat_list(postal_digits(_non_blank(pl.col(name))) for name in ("fixed_zipcode", "zipcode"))
     same = pl.concat_str("b_no", place_key(address, fixed), separator=" ")
     needed = ROW_ID, "b_no", "address", "fixed_address", codes.list.drop_nulls().alias("codes")
     each = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
 from importlib.resources import files
@@ -164,9 +164,10 @@ def read_outcomes(
     """Read a table of outcomes; roles (OUTCOME_ROLES) without a header in ``columns`` are found by the headers."""
     with fetch_file(path) as data, open_table(path, read, data=data.path) as table, reading(table):
         given = {role_code(role): header for role, header in (columns or {}).items()}
-        if key is not None and table.headers.count(key) == 1:
-            given = {"key": key} | given
-        found = _choose_columns(table, given)
+        keys = {"key": key} if key is not None and table.headers.count(key) == 1 else {}
+        found = _choose_columns(table, keys | given)
+        for role in keys.keys() - given.keys():
+            found.columns[role] = replace(found.columns[role], why="header")
         chosen = found.columns
         if not {"bounced", "reason", "returned"} & set(chosen):
             names = ", ".join(header or "(blank)" for header in table.headers)

@@ -169,7 +169,7 @@ def _keys_by_letter(answers: pl.LazyFrame, column: str) -> pl.LazyFrame:
     sent = answers.filter(pl.col("action") == "send")
     same = pl.coalesce(FIRST, pl.col(ROW_ID).cast(pl.UInt32)).alias("same")
     keys = _one_line(pl.col(column)).sort_by(ROW_ID).drop_nulls().unique(maintain_order=True)
-    joined = sent.group_by(same).agg(keys.str.join(KEY_SEPARATOR).alias(column))
+    joined = sent.group_by(same).agg(_one_line(keys.str.join(KEY_SEPARATOR)).alias(column))
     return sent.filter(LETTER).select(ROW_ID, same).join(joined, on="same").drop("same")
 
 
