@@ -261,7 +261,7 @@ def test_a_recipient_at_an_address_is_never_guessed(mailed: Path) -> None:
         mailed / "o.csv", "\n".join(["수취인,주소,우편번호,반송사유", *(f"{one},이사" for one in lines), ""])
     )
     report = label(outcomes, mailed / "two.csv")
-    assert [(one.row, one.problem) for one in report.listed] == [(1, "ambiguous"), (2, "letter_unknown")]
+    assert [(one.row, one.problem) for one in report.listed] == [(1, "letter_ambiguous"), (2, "letter_unknown")]
     assert labelled(report) == {2: True}
 
 

@@ -210,11 +210,13 @@ def locate(outcomes: pl.DataFrame, rows: pl.LazyFrame) -> pl.DataFrame:
     wanted = wanted.filter(pl.col("only").is_null() | (pl.col("way") == pl.col("only"))).drop_nulls("text")
     found = _find(wanted.with_columns(pl.col("way").cast(_WAY)), rows)
     one = found.filter(pl.col("letters") == 1).sort("way").unique("at", keep="first").select("at", "target", "way")
+    fits, numbered = pl.col("at").is_in(found["at"].implode()), pl.col(_BY_NUMBER).is_not_null()
     problems = {
         "row_absent": pl.col("only") == _BY_ROW,
         "letter_id_wrong": (pl.col("only") == _BY_ID) & pl.col(_BY_ID).is_null(),
-        "ambiguous": pl.col("at").is_in(found["at"].implode()),
-        "unknown_number": pl.col(_BY_NUMBER).is_not_null() & pl.col("only").is_null(),
+        "ambiguous": fits & numbered,
+        "letter_ambiguous": fits,
+        "unknown_number": numbered & pl.col("only").is_null(),
         "letter_unknown": pl.col("at").is_in(wanted["at"].implode()),
         "no_number": pl.lit(True),
     }

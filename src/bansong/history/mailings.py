@@ -254,6 +254,7 @@ PROBLEMS: Final[dict[str, str]] = {
     "ambiguous": gettext_noop(
         "several letters of the mailed file have its number, key or recipient, none of them this address"
     ),
+    "letter_ambiguous": gettext_noop("several letters of the mailed file have this customer key, or this recipient"),
     "letter_id_wrong": gettext_noop("its letter_id is mistyped: the check sign is not right"),
     "letter_unknown": gettext_noop(
         "no letter of the mailed file has this letter_id, registered number, customer key, or recipient and address"
@@ -276,7 +277,7 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
         *("no_number", "unknown_number", "row_absent", "number_differs", "other_mailing"),
         *("letter_id_wrong", "letter_unknown"),
     ),
-    "ambiguous": ("ambiguous",),
+    "ambiguous": ("ambiguous", "letter_ambiguous"),
     "contradictory": ("contradicts_itself", "returned_before_mailing", "contradictory", "known_otherwise"),
 }
 
