@@ -251,9 +251,7 @@ PROBLEMS: Final[dict[str, str]] = {
     "unknown_number": gettext_noop("its number is not in the mailed file"),
     "row_absent": gettext_noop("the mailed file has no row of this row_id"),
     "number_differs": gettext_noop("the row of the mailed file that it names has another business number"),
-    "ambiguous": gettext_noop(
-        "several letters of the mailed file have its number, key or recipient, none of them this address"
-    ),
+    "ambiguous": gettext_noop("its number stands in the mailed file with several addresses, none of them this one"),
     "letter_ambiguous": gettext_noop("several letters of the mailed file have this customer key, or this recipient"),
     "letter_id_wrong": gettext_noop("its letter_id is mistyped: the check sign is not right"),
     "letter_unknown": gettext_noop(
