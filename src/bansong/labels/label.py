@@ -88,21 +88,21 @@ def label(outcomes: str | Path, **options: Unpack[LabelKeywords]) -> LabelReport
     """Record the outcomes of one mailing: which letters came back, why and when.
 
     ``outcomes``: any table that :func:`bansong.enrich` reads. Its columns are found from the headers (roles ``b_no``,
-    ``address``, ``bounced``, ``reason``, ``returned``, ``mailed``, ``row_id``; ``columns`` overrides). Without the
-    column ``bounced``, each row means a returned letter.
+    ``address``, ``bounced``, ``reason``, ``returned``, ``mailed``, ``row_id``, ``letter_id``, ``registered``, ``key``,
+    ``recipient``, ``zipcode``; ``columns`` overrides). Without ``bounced``, each row means a returned letter.
 
-    The mailing is named by ``run`` (the id of a run, or its manifest) or ``file`` (the enriched file). ``sheet``,
-    ``encoding``, ``json_path`` and ``delimiter`` are for reading ``outcomes``; those with ``file_`` in front are for
-    reading the enriched file. ``mailed``: the day of mailing (a date, or text as 2026-10-05), if ``outcomes`` have
-    none. ``returns_requested``: whether undeliverable letters were to come back; required. ``complete``: all returns
-    are in. ``sent``: the actions whose rows were mailed, or ``all``; with ``complete`` and ``returns_requested``,
-    mailed rows without an outcome count as delivered.
+    The mailing is named by ``run`` (the id of a run, or its manifest) or ``file`` (the enriched file, or its list of
+    letters). ``sheet``, ``encoding``, ``json_path`` and ``delimiter`` are for reading ``outcomes``; those with
+    ``file_`` in front are for reading ``file``. ``mailed``: the day of mailing (a date, or text as 2026-10-05), if
+    ``outcomes`` have none. ``returns_requested``: whether undeliverable letters were to come back; required.
+    ``complete``: all returns are in. ``sent``: the actions whose rows were mailed, or ``all``; with ``complete`` and
+    ``returns_requested``, mailed rows without an outcome count as delivered.
 
-    Outcomes are matched by ``row_id`` (from 0), by number and address, or by the number alone if it got one letter;
-    nothing is guessed. They are merged into the ``book`` (a folder, by default in the state directory); contradictions
-    are listed and left out, unless ``replace``. ``output``: where the enriched file is written with the columns
-    ``bounced``, ``bounce_reason``, ``bounced_at`` (CSV in ``output_encoding``, by default the encoding of the file).
-    ``unmatched``: a CSV of unusable outcomes.
+    Outcomes are matched by ``row_id`` (from 0), letter_id, registered number, number and address, a number with one
+    letter, the customer's key, or recipient and address; nothing is guessed. They are merged into the ``book`` (a
+    folder, by default in the state directory); contradictions are listed and left out, unless ``replace``.
+    ``output``: where the file is written with the columns ``bounced``, ``bounce_reason``, ``bounced_at`` (CSV in
+    ``output_encoding``, by default the encoding of the file). ``unmatched``: a CSV of unusable outcomes.
 
     ``send``: also send each outcome once to the hosted service, to the job in which its row was bought; by default
     for engines ``batch`` and ``hybrid`` if the service's address is known. ``resend``: send refused and doubtful
