@@ -47,8 +47,8 @@ def label(outcomes: Path, as_json: bool, **options: Any) -> None:
     """Record which letters of a mailing came back, and why, so that the risk can be learned from it.
 
     OUTCOMES is the list of the mail house or the post office as it is, or any table that `enrich` reads: with a
-    letter_id, registered number, business number, customer's key, recipient and address, or the row's number from 0 (row_id), and
-    columns such as 반송여부, 반송사유, 반송일자. A list of only what came back needs no 반송여부.
+    letter_id, registered number, business number, customer's key, recipient and address, or the row's number from 0
+    (row_id), and columns such as 반송여부, 반송사유, 반송일자. A list of only what came back needs no 반송여부.
 
     The same outcomes may be given again, in parts, in any order: each letter counts once. What fits no row, or
     contradicts, is listed and never guessed; the exit code is then 3.
