@@ -55,8 +55,8 @@ OUTCOME_COLUMN_MISSING: Final = Problem(
 )
 ROW_COLUMN_MISSING: Final = Problem(
     "labels.row_column_missing",
-    "{error}, or the ids of the letters with `columns={{'letter_id': 'HEADER'}}`, or the rows of the enriched file, "
-    "from 0, with `columns={{'row_id': 'HEADER'}}`",
+    "{error}, or the letters' ids with `columns={{'letter_id': 'HEADER'}}`, the customers' keys with `columns={{'key': "
+    "'HEADER'}}`, or the rows of the enriched file, from 0, with `columns={{'row_id': 'HEADER'}}`",
 )
 HEADER_AMBIGUOUS: Final = Problem(
     "labels.header_ambiguous",

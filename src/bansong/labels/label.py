@@ -284,7 +284,7 @@ def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) 
 def _first_numbers(numbers: pl.Series) -> str:
     few = numbers.drop_nulls().unique(maintain_order=True).head(3)
     shown = few.to_frame("digits").select(business_number.format_expr(pl.col("digits")).alias("shown"))["shown"]
-    return " ".join(shown) if few.len() else "none"
+    return " ".join(shown) if few.len() else gettext("none")
 
 
 def _label_batch(read: Outcomes, mailing: OpenMailing, matched: MatchResult, terms: MailingTerms) -> LabelBatch:
