@@ -218,11 +218,12 @@ def prepare_output(
     if len(table.sheets) > 1:
         every = parameter("sheet", ALL_SHEETS)
         lost += (gettext("{option} takes every sheet that holds business numbers", option=every),)
-    carried = _carried_columns(prepared, write.letter_columns) if write.letters is not None else {}
+    carried = columns_for_letters(prepared, write.letter_columns) if write.letters is not None else {}
     return replace(prepared, warnings=(*prepared.warnings, *lost), carried=carried)
 
 
-def _carried_columns(prepared: PreparedTable, asked: Sequence[str]) -> dict[str, str]:
+def columns_for_letters(prepared: PreparedTable, asked: Sequence[str] = ()) -> dict[str, str]:
+    """Return the columns that a list of letters has besides (``CARRIED…``) → ids of the user's columns."""
     from bansong.history.letters import key_columns
 
     table = prepared.table
