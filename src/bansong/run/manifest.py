@@ -240,8 +240,8 @@ ROW_COUNT_DIFFERS: Final = Problem(
 )
 
 _LIST_OF_LETTERS: Final = gettext_noop(
-    "{path}: is a list of letters: it has no probabilities, so nothing is learned, and without business numbers no later "
-    "run knows what came back; for both, record what `output=` writes once more, with the enriched file as `file=`"
+    "{path}: is a list of letters: without probabilities nothing is learned, and without business numbers no later run "
+    "knows what came back; for both, record what `output=` writes once more, with the enriched file as `file=`"
 )
 
 LETTER_SCHEMA: Final = {  # rows of an enriched file; `b_no` is ten digits, `reasons` one text
