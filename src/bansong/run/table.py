@@ -261,6 +261,8 @@ class TableRun:
         # the tally is of the same pass: one of its own could disagree
         target, sides, purchase = files.target, files.sides, answered.answers.purchase
         answers = answered.of(accounting.with_plan_columns(self.rows))
+        carried = self.prepared.carried.items()
+        answers = answers.with_columns(pl.col(id_).cast(pl.String).alias(name) for name, id_ in carried)
         if self.with_outcomes:
             answers = _with_outcomes(answers, self.known.outcomes() if self.known else None)
         answers = self._with_extras(answers if self.observe is None else self.observe(answers))
