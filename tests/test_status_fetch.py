@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -60,6 +60,11 @@ def fetch(numbers: pl.Series, options: StatusOptions, day: date = TODAY, **more:
 def used(options: StatusOptions, day: date = TODAY) -> int:
     with StatusStore(options.store) as store:
         return store.usage(account_of(KEY), day).numbers
+
+
+def cutting_off(scope: anyio.CancelScope) -> Callable[[StatusFetch], None]:
+    """Cancel a run when its first answers are there."""
+    return lambda report: scope.cancel() if report.answered else None
 
 
 def stored(options: StatusOptions) -> pl.DataFrame:
@@ -221,8 +226,8 @@ def test_a_store_that_cannot_be_written_ends_the_run_with_its_error(
 async def test_a_run_that_is_cut_off_keeps_what_was_answered(fake: FakeNts, options: StatusOptions) -> None:
     fake.latency = 0.02
     small = replace(options, concurrency=2, budget=100_000)
-    with anyio.move_on_after(0.3) as scope:
-        await fetch_statuses(series(5_000), small, today=lambda: TODAY)
+    with anyio.CancelScope() as scope:
+        await fetch_statuses(series(5_000), small, today=lambda: TODAY, watch=cutting_off(scope))
     assert scope.cancelled_caught
     assert 0 < stored(options).height < 5_000
     assert 0 < used(options) <= fake.numbers + 200
@@ -344,9 +349,10 @@ async def test_what_another_run_leaves_is_asked(fake: FakeNts, options: StatusOp
         reports.append(await fetch_statuses(series(3_000), options, today=lambda: TODAY))
 
     async with anyio.create_task_group() as group:
-        with anyio.move_on_after(0.2):
+        with anyio.CancelScope() as scope:
             group.start_soon(run)
-            await fetch_statuses(series(3_000), replace(options, concurrency=1), today=lambda: TODAY)
+            slow = replace(options, concurrency=1)
+            await fetch_statuses(series(3_000), slow, today=lambda: TODAY, watch=cutting_off(scope))
     assert reports[0].left == 0
     with StatusStore(options.store) as store:
         killed = series(100, 1_100_000_001)
