@@ -357,7 +357,7 @@ async def test_what_another_run_leaves_is_asked(fake: FakeNts, options: StatusOp
     with StatusStore(options.store) as store:
         killed = series(100, 1_100_000_001)
         now = time.time()
-        assert len(store.claim(killed, "killed", now, now + 1.0)) == 100
+        assert len(store.claim(killed, "killed", now, now + 0.2)) == 100
         assert store.claim(killed, "other", now, now + 120).is_empty()
     report = await fetch_statuses(killed, options, today=lambda: TODAY)
     assert (report.answered, report.left) == (100, 0)
