@@ -279,7 +279,7 @@ def rows_of(db: Path, query: str, *values: Any) -> list[tuple[Any, ...]]:
 
 
 def wait_until(holds: Callable[[], object], seconds: float = 120.0) -> None:
-    """Look again and again until something holds, each time after a longer pause: a look may cost as much as the work."""
+    """Look again and again until something holds, each time after a longer pause: a look may be a request."""
     deadline, pause = time.monotonic() + seconds, 0.005
     while not holds():
         assert time.monotonic() < deadline, "it did not come to hold"

@@ -37,6 +37,11 @@ def series(count: int, first: int = 1_000_000_001) -> pl.Series:
 
 
 @pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"  # trio is tried through the public function: test_statuses
+
+
+@pytest.fixture
 def fake() -> FakeNts:
     return FakeNts(default="active")
 
