@@ -1,4 +1,4 @@
-"""Record the outcomes of letters, and report what was recorded."""
+"""The command ``bansong label``: record which letters of a mailing came back, and report what was recorded."""
 
 from __future__ import annotations
 

@@ -103,6 +103,7 @@ class EngineStep:
 
 
 _FEW_CELLS: Final = 300_000  # 10,000 rows of 30 columns
+_FEW_ROWS: Final = 100  # so few that their columns need not be counted, which takes 2 ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class AnsweredRecords:
         answered = self.answers.of(with_found_features(rows, self.features))
         # The streaming engine cuts rows into a batch a core, and each batch has the fixed cost of all readings of an
         # address: two batches of 150 rows take twice the time of one of 300.
-        if self.count * len(answered.collect_schema()) <= _FEW_CELLS:
+        if self.count <= _FEW_ROWS or self.count * len(answered.collect_schema()) <= _FEW_CELLS:
             return answered.collect(engine="in-memory").lazy()
         return answered
 

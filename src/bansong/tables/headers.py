@@ -339,10 +339,9 @@ def _rows_with_numbers(rows: Sequence[Row]) -> tuple[set[int], list[int]]:
     # with thousands separators it is an amount, as title rows have
     cells = [(place, cell) for place, row in enumerate(rows) for cell in row if cell and "," not in cell]
     frame = pl.DataFrame(cells, schema={"row": pl.Int64, "cell": pl.String}, orient="row")
-    digits = business_number.compact_expr(pl.col("cell"))
-    found = frame.select("row", digits.alias("digits"), business_number.is_valid_expr(pl.col("cell")).alias("valid"))
-    ten = found.filter(pl.col("digits").is_not_null())
-    sure = ten.filter(pl.col("valid") & ~pl.col("digits").str.starts_with("0"))  # 031-123-4567 is a telephone number
+    ten = frame.select("row", digits=business_number.compact_expr(pl.col("cell"))).drop_nulls()
+    valid = business_number.checksum_expr(pl.col("digits").cast(pl.UInt64))
+    sure = ten.filter(valid & ~pl.col("digits").str.starts_with("0"))  # 031-123-4567 is a telephone number
     return set(ten["row"]), sorted(set(sure["row"]))
 
 
