@@ -20,7 +20,7 @@ from bansong.base.options import (
     ServiceOptions,
     StatusOptions,
     StatusSource,
-    is_text_or_texts,
+    is_list_of_texts,
 )
 from bansong.base.schema import seoul_day
 
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from bansong.engine.risk.scorecard import Scorecard
 
 
-_TEXTS = Rule(
-    lambda value: not isinstance(value, str) and is_text_or_texts(value), gettext_noop("a list of columns, all texts")
-)
+_TEXTS = Rule(is_list_of_texts, gettext_noop("a list of columns, all texts"))
 
 
 def parse_won(text: str) -> float:
