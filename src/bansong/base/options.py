@@ -306,12 +306,17 @@ ALL_SHEETS: Final = "*"  # a sheet's name that means every sheet with business n
 
 
 def _names_headers(value: object) -> bool:
-    return isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(one, str) for one in value))
+    return is_text(value) or (isinstance(value, Sequence) and all(isinstance(one, str) for one in value))
+
+
+def is_text(value: object) -> bool:
+    """Return whether a value is a text."""
+    return isinstance(value, str)
 
 
 def is_list_of_texts(value: object) -> bool:
     """Return whether a value is a list of texts, and not one text."""
-    return not isinstance(value, str) and _names_headers(value)
+    return not is_text(value) and _names_headers(value)
 
 
 def _names_columns(value: object) -> bool:

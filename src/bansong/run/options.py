@@ -21,6 +21,7 @@ from bansong.base.options import (
     StatusOptions,
     StatusSource,
     is_list_of_texts,
+    is_text,
 )
 from bansong.base.schema import seoul_day
 
@@ -64,7 +65,7 @@ class WriteOptions(Options):
         "",
         flag="--prefix P",
         job="output.prefix",
-        rule=Rule(lambda value: isinstance(value, str), gettext_noop("a text; an empty one for none")),
+        rule=Rule(is_text, gettext_noop("a text; an empty one for none")),
         help="What goes before the names of the added columns.",
     )
     summary: bool = option(
