@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +29,7 @@ from bansong.run.manifest import DECIDED, agreements, find_record, row_digests
 from bansong.run.options import WriteOptions
 from bansong.run.runner import AnswersForLetters
 from bansong.run.side_files import SideFiles, WrittenSides
-from bansong.run.survey import PreparedTable, prepare_table
+from bansong.run.survey import PreparedTable, columns_for_letters, prepare_table
 from bansong.tables.detect import open_table, reading
 from bansong.tables.table import KEPT, Table
 
@@ -250,6 +250,7 @@ def letters(
     file: str | Path,
     output: str | Path,
     *,
+    letter_columns: Sequence[str] = (),
     letter_cost: float | None = None,
     allow_empty: bool = False,
     prefix: str = "",
@@ -258,8 +259,8 @@ def letters(
     """Write the list for the mail house from an enriched file as people left it.
 
     ``file``: an output of :func:`enrich`, also sorted, filtered, with other columns, without some rows; the actions,
-    corrected addresses and names in it count. ``output``, ``letter_cost``, ``allow_empty``: as ``letters`` and so on of
-    :func:`enrich`. ``prefix``, ``columns``, ``sheet``, …: how the file was made, and is read.
+    corrected addresses and names in it count. ``output``, ``letter_columns``, ``letter_cost``, ``allow_empty``: as
+    ``letters`` and so on of :func:`enrich`. ``prefix``, ``columns``, ``sheet``, …: how the file was made, and is read.
 
     Raises :class:`InputError` for a file without our actions, or with unknown ones, and :class:`OutputError`.
     """
@@ -272,6 +273,8 @@ def letters(
     keep_apart({"input": path}, {"letter list": sides.letters}, in_place=False)
     with private_folder() as folder, open_output(path, ReadOptions(**options), prefix) as (prepared, rows):
         first_row, kept = prepared.table.first_row, AnswersForLetters(folder, sides)
+        carried = columns_for_letters(prepared, letter_columns).items()
+        rows = rows.with_columns(pl.col(id_).cast(pl.String).alias(name) for name, id_ in carried)
         answers = parse_reasons(kept.keep(rows.with_columns(pl.col("row_status").fill_null("verified"))), "reasons")
         sent = answers.filter(pl.col("action") == "send", ~_may_be_ours()).select(pl.col(ROW_ID) + first_row)
         wrong = answers.filter(~pl.col("action").is_in(ACTIONS)).select(pl.col(ROW_ID) + first_row, "action").collect()
