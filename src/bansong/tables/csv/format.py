@@ -30,6 +30,7 @@ from bansong.tables.headers import LOOK, Heading, find_heading, headless, headle
 from bansong.tables.streams import File, HoldEnd, open_file, packing_of, sink, unpacked_name
 from bansong.tables.table import (
     RAW,
+    SAMPLE_ROWS,
     Enriched,
     Table,
     Verbs,
@@ -237,6 +238,7 @@ T = TypeVar("T")
 
 _TWO: Final = gettext_noop(", or if files of two encodings were put together, save both as UTF-8 first")
 _SPACE: Final = SPACE.encode()
+_BEGINNING: Final = 1 << 20
 
 
 def read(file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
@@ -289,11 +291,12 @@ def _read(file: File, coding: Coding, wanted: ReadOptions, resources: ExitStack)
     dialect, headers = _sniff_dialect(file, coding, wanted)
     source = file.data if coding.is_plain else _private(resources)
     start = len(coding.mark) if coding.is_plain else 0
+    beginning = None
     found: Survey | Repaired = (survey := Survey(file.path, dialect, source, start, _private(resources)))
     with nullcontext() if coding.is_plain else source.open("wb") as out:
         regular, raw_spaces = _survey_blocks(file, coding, survey, out)
     if regular:
-        frame = _scan(source, dialect)
+        frame, beginning = _scan(source, dialect), _first_rows(survey.records(), dialect)
         if dialect.headed or dialect.skip or not start:  # else a mark stands before the first cell
             dialect = replace(dialect, records=survey.records())
     else:
@@ -318,10 +321,19 @@ def _read(file: File, coding: Coding, wanted: ReadOptions, resources: ExitStack)
         titles=dialect.titles if dialect.headed else 0,
         rows=found.rows,
         loose=len(headers) == 1,
+        beginning=beginning,
     )
 
 
-def _scan(source: Path, dialect: Dialect) -> pl.LazyFrame:
+def _first_rows(records: LineFile, dialect: Dialect) -> pl.LazyFrame | None:
+    with records.path.open("rb") as file:  # the reader of a file reads 130 MB ahead
+        lines = file.read(_BEGINNING)
+    if records.marked or lines.count(b"\n") - records.above < SAMPLE_ROWS:
+        return None
+    return _scan(lines[: lines.rindex(b"\n") + 1], dialect)
+
+
+def _scan(source: Path | bytes, dialect: Dialect) -> pl.LazyFrame:
     ids = column_ids(len(dialect.header))
     return pl.scan_csv(
         source,
@@ -390,7 +402,7 @@ def extend(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
     added = replace(result, layout=result.layout[len(result.table.headers) :])
     cells = _quote_cells(_cells(added), added, dialect)
     records, line_end = cast(LineFile, dialect.records), _line_end(dialect)
-    query = pl.concat([pl.scan_lines(records.path, name=RAW, glob=False).slice(records.above), cells], how="horizontal")
+    query = pl.concat([records.scan(), cells], how="horizontal")
     if records.marked:
         query, line_end = query.with_columns(_unmark(cells.collect_schema().names()[-1], dialect)), "\n"
     heading = _heading(result, dialect)
