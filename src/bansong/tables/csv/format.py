@@ -241,12 +241,6 @@ _SPACE: Final = SPACE.encode()
 _BEGINNING: Final = 1 << 20
 
 
-def read(file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
-    """Open a CSV file as a table of text columns: blank cells are null, quoted blank ones ``""``."""
-    # The same pass checks the file and copies it if polars cannot read it (other encodings than UTF-8, bare CR, …).
-    return decode_file(file, wanted.encoding, lambda coding: _read(file, coding, wanted, resources))
-
-
 def decode_file(file: File, encoding: str | None, read: Callable[[Coding], T]) -> T:
     failures: list[Undecodable] = []
     for coding in encodings.codings(file, encoding):
@@ -264,7 +258,7 @@ def decode_file(file: File, encoding: str | None, read: Callable[[Coding], T]) -
     raise InputError(ENCODING_MISMATCHED, failure=first, **said) from first
 
 
-def explain_error(file: File, dialect: Dialect, error: BaseException) -> InputError:
+def _explain_error(file: File, dialect: Dialect, error: BaseException) -> InputError:
     try:
         with ExitStack() as resources:
             repair(file.path, _plain_copy(file, dialect.coding, resources), _private(resources), dialect)
@@ -273,11 +267,6 @@ def explain_error(file: File, dialect: Dialect, error: BaseException) -> InputEr
     except Undecodable as reason:
         return InputError(f"{file.path}: {reason}")
     return InputError(CSV_UNREADABLE, path=file.path, reason=str(error).splitlines()[0])
-
-
-def written_rows(file: File, dialect: Dialect, resources: ExitStack) -> int:
-    source = file.data if dialect.coding.is_plain else _plain_copy(file, dialect.coding, resources)
-    return Table(_scan(source, dialect), dialect.header, FORMATS["csv"], file.path.name).count()
 
 
 def _plain_copy(file: File, coding: Coding, resources: ExitStack) -> Path:
@@ -306,7 +295,7 @@ def _read(file: File, coding: Coding, wanted: ReadOptions, resources: ExitStack)
     try:
         width = len(frame.collect_schema())
     except pl.exceptions.PolarsError as error:
-        raise explain_error(file, dialect, error) from error
+        raise _explain_error(file, dialect, error) from error
     if width != len(headers):
         raise InputError(HEADER_LINE_UNREADABLE, path=file.path)
     return Table(
@@ -378,30 +367,11 @@ _CHUNK: Final = 1 << 20
 _TEXTLESS: Final = {"bounce_prob", "bounced", "bounced_at", "duplicate_of"}
 
 
-def write(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
-    dialect = dialect_for(result.table, target, result.encoding)
-    query, style = _cells(result), "necessary"
-    if dialect.quoted:
-        query, style = _quote_cells(query, result, dialect), "never"
-    heading = _heading(result, dialect)
-    return _send(result, dialect, stream, query, heading, quote_style=style, line_terminator=_line_end(dialect))
-
-
-def extends(result: Enriched, target: Path) -> bool:
-    """Whether a CSV output can be the input's own lines with columns appended."""
-    own, dialect = result.table.source, dialect_for(result.table, target, result.encoding)
-    if not isinstance(own, Dialect) or own.records is None or own.delimiter != dialect.delimiter:
-        return False
-    ids = result.table.ids
-    return len(result.layout) > len(ids) and [column for column, _ in result.layout][: len(ids)] == ids
-
-
-def extend(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
-    """Write the input's own lines with columns appended, if :func:`extends` allows it."""
-    dialect = dialect_for(result.table, target, result.encoding)
+def _extended(result: Enriched, dialect: Dialect, records: LineFile) -> tuple[pl.LazyFrame, str, str]:
+    """Return the input's own lines with the added cells, the heading, and the line end."""
     added = replace(result, layout=result.layout[len(result.table.headers) :])
     cells = _quote_cells(_cells(added), added, dialect)
-    records, line_end = cast(LineFile, dialect.records), _line_end(dialect)
+    line_end: str = _line_end(dialect)
     query = pl.concat([records.scan(), cells], how="horizontal")
     if records.marked:
         query, line_end = query.with_columns(_unmark(cells.collect_schema().names()[-1], dialect)), "\n"
@@ -410,7 +380,7 @@ def extend(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
         own = line.removesuffix("\n").removesuffix("\r")
         ours = _header_row([header for _, header in added.layout], dialect, line[len(own) :] or _line_end(dialect))
         heading = f"{dialect.prolog}{own}{dialect.delimiter}{ours}"
-    return _send(result, dialect, stream, query, heading, quote_style="never", line_terminator=line_end)
+    return query, heading, line_end
 
 
 def _unmark(last: str, dialect: Dialect) -> list[pl.Expr]:
@@ -421,21 +391,23 @@ def _unmark(last: str, dialect: Dialect) -> list[pl.Expr]:
 
 
 def _send(
-    result: Enriched, dialect: Dialect, stream: BinaryIO, query: pl.LazyFrame, heading: str, **form: Any
-) -> pl.DataFrame:
-    stream.write(dialect.coding.mark)
+    result: Enriched, dialect: Dialect, target: Path, query: pl.LazyFrame, heading: str, line_end: str, style: Any
+) -> Written:
     lacking: list[str] = []
-    try:
-        with _sink(stream, dialect, lacking, keep_end=dialect.ended or len(result.layout) == 1) as sink:
-            sink.write(heading.encode())
-            sink.flush()
-            written = query.sink_csv(sink, include_header=False, separator=dialect.delimiter, lazy=True, **form)
-            _, tally = pl.collect_all([written, result.tally], engine="streaming")
-    except Exception as error:  # polars does not pass on what it was, only what it said
-        if not lacking:
-            raise
-        raise _unwritable(result, dialect, lacking[0]) from error
-    return tally
+    form: dict[str, Any] = {"separator": dialect.delimiter, "line_terminator": line_end, "quote_style": style}
+    with sink(target, packing_of(target)) as stream:
+        stream.write(dialect.coding.mark)
+        try:
+            with _sink(stream, dialect, lacking, keep_end=dialect.ended or len(result.layout) == 1) as out:
+                out.write(heading.encode())
+                out.flush()
+                written = query.sink_csv(out, include_header=False, lazy=True, **form)
+                _, tally = pl.collect_all([written, result.tally], engine="streaming")
+        except Exception as error:  # polars does not pass on what it was, only what it said
+            if not lacking:
+                raise
+            raise _unwritable(result, dialect, lacking[0]) from error
+    return Written(tally)
 
 
 def _cells(result: Enriched) -> pl.LazyFrame:
@@ -448,7 +420,7 @@ def _cells(result: Enriched) -> pl.LazyFrame:
     return _format_times(flat(titled))
 
 
-def dialect_for(table: Table, target: Path, encoding: str | None) -> Dialect:
+def _dialect_for(table: Table, target: Path, encoding: str | None) -> Dialect:
     """Return the output's dialect: the input's, except for ``encoding`` and the delimiter of another extension."""
     dialect = table.source if isinstance(table.source, Dialect) else Dialect()
     delimiter = dialect.delimiter
@@ -578,25 +550,35 @@ class CsvVerbs(Verbs):
     """CSV and TSV, in the dialect of the input."""
 
     def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
-        return read(file, wanted, resources)
+        # blank cells are null, quoted blank ones ""; the pass that checks the file copies it if polars cannot read it
+        return decode_file(file, wanted.encoding, lambda coding: _read(file, coding, wanted, resources))
 
     def splice(self, result: Enriched, target: Path) -> Written | None:
-        if not extends(result, target):
+        own, dialect = result.table.source, _dialect_for(result.table, target, result.encoding)
+        if not isinstance(own, Dialect) or own.records is None or own.delimiter != dialect.delimiter:
             return None
-        with suppress(pl.exceptions.ShapeError), sink(target, packing_of(target)) as stream:
-            return Written(extend(result, target, stream))
-        return None  # there is not one answer a record, as the balance of what is rendered says
+        ids = result.table.ids
+        if len(result.layout) == len(ids) or [column for column, _ in result.layout][: len(ids)] != ids:
+            return None
+        with suppress(pl.exceptions.ShapeError):  # not one answer a record: the balance of what is rendered says so
+            return _send(result, dialect, target, *_extended(result, dialect, own.records), "never")
+        return None
 
     def render(self, result: Enriched, target: Path) -> Written:
-        with sink(target, packing_of(target)) as stream:
-            return Written(write(result, target, stream))
+        dialect = _dialect_for(result.table, target, result.encoding)
+        query, style = _cells(result), "necessary"
+        if dialect.quoted:
+            query, style = _quote_cells(query, result, dialect), "never"
+        return _send(result, dialect, target, query, _heading(result, dialect), _line_end(dialect), style)
 
     def count(self, result: Enriched, path: Path) -> int:
+        dialect = _dialect_for(result.table, path, result.encoding)
         with ExitStack() as resources:
             file = open_file(path, resources)
-            return written_rows(file, dialect_for(result.table, path, result.encoding), resources)
+            source = file.data if dialect.coding.is_plain else _plain_copy(file, dialect.coding, resources)
+            return Table(_scan(source, dialect), dialect.header, self.format, path.name).count()
 
     def explain(self, table: Table, error: BaseException) -> InputError:
         if table.file is None or not isinstance(table.source, Dialect):
             return super().explain(table, error)
-        return explain_error(table.file, table.source, error)
+        return _explain_error(table.file, table.source, error)
