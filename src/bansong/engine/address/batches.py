@@ -184,12 +184,7 @@ def gather_rows(frame: pl.LazyFrame, least: int = ROWS_AT_ONCE) -> pl.LazyFrame:
 
 
 def _gather_batches(
-    frame: pl.LazyFrame,
-    least: int,
-    columns: list[str] | None,
-    predicate: pl.Expr | None,
-    rows: int | None,
-    _size: int | None,
+    frame: pl.LazyFrame, least: int, columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, *_: Any
 ) -> Iterator[pl.DataFrame]:
     frame = frame if predicate is None else frame.filter(predicate)
     frame = frame if rows is None else frame.head(rows)
