@@ -367,7 +367,7 @@ _CHUNK: Final = 1 << 20
 _TEXTLESS: Final = {"bounce_prob", "bounced", "bounced_at", "duplicate_of"}
 
 
-def _extended(result: Enriched, dialect: Dialect, records: LineFile) -> tuple[pl.LazyFrame, str, str]:
+def _append_cells(result: Enriched, dialect: Dialect, records: LineFile) -> tuple[pl.LazyFrame, str, str]:
     """Return the input's own lines with the added cells, the heading, and the line end."""
     added = replace(result, layout=result.layout[len(result.table.headers) :])
     cells = _quote_cells(_cells(added), added, dialect)
@@ -561,7 +561,7 @@ class CsvVerbs(Verbs):
         if len(result.layout) == len(ids) or [column for column, _ in result.layout][: len(ids)] != ids:
             return None
         with suppress(pl.exceptions.ShapeError):  # not one answer a record: the balance of what is rendered says so
-            return _send(result, dialect, target, *_extended(result, dialect, own.records), "never")
+            return _send(result, dialect, target, *_append_cells(result, dialect, own.records), "never")
         return None
 
     def render(self, result: Enriched, target: Path) -> Written:
