@@ -90,7 +90,7 @@ class AnswersForLetters:
         names = answered.collect_schema().names()
         answered.select(
             (pl.col(name).cast(dtype) if name in names else pl.lit(None, dtype)).alias(name)
-            for name, dtype in _KEPT.items()
+            for name, dtype in (_KEPT | dict.fromkeys(side_files.carried_columns(names), pl.String)).items()
         ).sink_ipc(kept, compression="lz4", record_batch_size=_BATCH_ROWS, engine="streaming")
         self.paths.append(kept)
         return answered
@@ -103,7 +103,8 @@ class AnswersForLetters:
                     "{path}: was not written, since an input failed; run again for the list of letters", path=path
                 )
             return None
-        answers = side_files.mark_letters(with_duplicates(pl.scan_ipc(self.paths).with_row_index(ROW_ID)))
+        every = pl.concat(map(pl.scan_ipc, self.paths), how="diagonal")  # tables may carry columns of their own
+        answers = side_files.mark_letters(with_duplicates(every.with_row_index(ROW_ID)))
         with ExitStack() as backups, ExitStack() as files:
             reserved = self.wanted.reserve(files)
             written = reserved.write_letters(answers)
