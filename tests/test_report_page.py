@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import stat
-import sys
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import date, datetime
@@ -58,12 +57,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         bs.enrich(SAMPLE / "customers.csv", folder / "out.csv", **REFERENCE, **options)
     rows = pl.read_csv(folder / "out.csv", infer_schema=False).with_columns(pl.col("bounce_prob").cast(pl.Float64))
     return folder, Page(folder / "p.html"), rows
-
-
-@pytest.fixture(autouse=True)
-def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages other than that of ``made`` are without charts, as where Altair is missing: drawing takes longest."""
-    monkeypatch.setitem(sys.modules, "altair", None)
 
 
 def test_the_page_says_the_figures_of_the_file(made: Made) -> None:
@@ -155,8 +148,21 @@ def test_the_page_is_private_small_korean_and_loads_nothing(made: Made) -> None:
     assert str(policy[0]).startswith("default-src 'none'")
     assert ("html", {"lang": "ko"}) in page.elements
     assert english_sentences(page.text) == []
-    drawn = [given.get("aria-hidden") for name, given in page.elements if name == "svg"]
-    assert drawn == ["true"] * 3, "three charts, hidden from screen readers, which have the tables"
+    assert {given.get("aria-hidden") for name, given in page.elements if name == "svg"} == {"true"}
+
+
+def test_bars_are_as_long_as_the_figures_beside_them(made: Made) -> None:
+    """Without any extra: of grades and actions in their colours, of reasons, and of provinces against the highest."""
+    tree = lxml.html.document_fromstring(made[1].source)
+    bars = tree.xpath("//td[svg]")
+    assert {one.xpath("ancestor::table//th")[0].text_content() for one in bars} >= {"반송 등급", "조치", "시·도"}
+    shares = [(one.text, float(one.xpath("svg/rect/@width")[0])) for one in bars]
+    regions = [bar.xpath("ancestor::table//th")[0].text_content() == "시·도" for bar in bars]
+    apart = [abs(float(text[:-1]) - width) for (text, width), region in zip(shares, regions, strict=True) if not region]
+    assert max(apart) < 0.06
+    assert max(width for (_, width), region in zip(shares, regions, strict=True) if region) == 100
+    colours = {one.xpath("ancestor::tr/th")[0].text: one.xpath("svg/rect/@fill")[0] for one in bars}
+    assert colours["A"] == colours["발송 (send)"] != colours["E"] == colours["발송 금지 (do_not_send)"]
 
 
 def test_a_page_says_what_changed_since_the_run_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,6 +225,19 @@ def test_masks_show_too_little_to_write_to_anybody() -> None:
     assert shown["a"].to_list() == ["서울종로구종로 …", "서울 종로구 종로*길 …", "…", None]
 
 
+def test_a_correction_marks_what_differs_and_shows_nothing_hidden(tmp_path: Path) -> None:
+    """Masked and in the clear the same words are marked; a hidden word that changed is marked as such."""
+    file = write(tmp_path / "in.csv", "사업자번호,상호,주소\n124-81-00998,가,경기 수원시 영통구 삼성로129 비밀빌딩\n")
+    options = {"gazetteer": SAMPLE / "gazetteer.parquet", "status": "none", "report": tmp_path / "p.html"}
+    marks = []
+    for unmask in (False, True):
+        bs.enrich(file, tmp_path / "out.csv", unmask=unmask, **options)
+        tree = lxml.html.parse(tmp_path / "p.html")
+        marks.append([[one.text for one in tree.xpath(f"//{name}")] for name in ("del", "ins")])
+    assert marks[0] == [["경기", "○○"], ["경기도", "○○ ○○", "○○"]]
+    assert marks[1] == [["경기", "삼성로129"], ["경기도", "삼성로 129,", "(매탄동)"]]
+
+
 def test_hostile_cells_are_texts(tmp_path: Path) -> None:
     """What looks like HTML in a name, an address or a file's name is shown, and makes no element."""
     cell = HOSTILE.replace('"', '""')
@@ -233,17 +252,15 @@ def test_hostile_cells_are_texts(tmp_path: Path) -> None:
 
 
 def test_a_run_its_manifest_and_its_file_have_one_page(made: Made, tmp_path: Path) -> None:
-    """What was written with the run, and what is written of it later, says the same; without Altair but for charts."""
+    """What was written with the run, and what is written of it later, says the same."""
     folder, page, _ = made
     with use_language("ko"):
         report_page(folder / "run.json", tmp_path / "later.html", letter_cost=500)
         report_page(folder / "out.csv", tmp_path / "file.html", letter_cost=500)
     later, of_file = Page(tmp_path / "later.html"), Page(tmp_path / "file.html")
-    assert not any(name == "svg" for name, _ in of_file.elements)
-    (note,) = [text for text in of_file.texts if "pip install 'bansong[notebook]'" in text]
-    assert [text for text in later.texts if text != note] == page.texts
+    assert later.texts == page.texts
     lists, rest = (one.texts[one.texts.index("집계") : one.texts.index("작성 근거")] for one in (page, of_file))
-    assert [text for text in rest if text != note] == lists
+    assert rest == lists
 
 
 @pytest.mark.parametrize(

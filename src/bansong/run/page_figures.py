@@ -1,9 +1,11 @@
-"""Figures and charts of a page, changes since the previous run, and masking of people's data."""
+"""Figures of a page, changes since the previous run, and masking of people's data."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +13,7 @@ from typing import Any, Final
 import polars as pl
 
 from bansong.base import business_number
-from bansong.base.errors import BansongError, UsageError
+from bansong.base.errors import BansongError
 from bansong.base.files import private_folder
 from bansong.base.publish import same_file
 from bansong.base.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES
@@ -19,7 +21,7 @@ from bansong.engine.address.judge_regions import region_level
 from bansong.engine.address.region_split import names_region
 from bansong.engine.address.words import PROVINCES
 from bansong.engine.overlays import address_key
-from bansong.run import changes, charts
+from bansong.run import changes
 from bansong.run.manifest import Enrichment, last_runs, open_mailing
 
 
@@ -63,11 +65,21 @@ def mask_digits(text: pl.Expr) -> pl.Expr:
 
 def mask_address(address: pl.Expr) -> pl.Expr:
     """Mask an address: keep three words from the region on, with masked digits, and drop a name before it."""
-    words = address.str.strip_chars().str.replace_all(r"\s+", " ").str.split(" ")
-    begins = words.list.eval(names_region(pl.element()) | pl.element().str.contains(_UNSPACED_REGION))
-    short = words.list.slice(begins.list.arg_max(), pl.when(begins.list.any()).then(3).otherwise(0))
-    hidden = short.list.eval(mask_digits(pl.element()).str.slice(0, _MAX_WORD_CHARACTERS))
-    return pl.concat_str(hidden.list.join(" "), pl.lit(" …")).str.strip_chars_start(" ")
+    known = _masked_words(address).list.drop_nulls().list.join(" ")
+    return pl.concat_str(known, pl.lit(" …")).str.strip_chars_start(" ")
+
+
+def _words(address: pl.Expr) -> pl.Expr:
+    return address.str.strip_chars().str.replace_all(r"\s+", " ").str.split(" ")
+
+
+def _masked_words(address: pl.Expr) -> pl.Expr:
+    # null for a word that is hidden
+    word = pl.element()
+    begins = names_region(word) | word.str.contains(_UNSPACED_REGION)
+    place = begins.cast(pl.Int32).cum_max().cum_sum()  # 1 for the region's word, 0 before it
+    shown = mask_digits(word).str.slice(0, _MAX_WORD_CHARACTERS)
+    return _words(address).list.eval(pl.when(place.is_between(1, 3)).then(shown))
 
 
 SHOWN: Final = 20  # rows in each list of a page
@@ -82,6 +94,9 @@ _CHANGE: Final = r"\[address [+-][0-9]+\] [^|:]*: ([^|]*?) \(juso\)"  # differen
 _DAY: Final = r"\((?:registry|nts), ([0-9]{4}-[0-9]{2}-[0-9]{2})\)"
 _MAX_REASON_CHARACTERS: Final = 60
 _BATCH: Final = 100_000  # rows that are counted together
+DIFFERENCES: Final = ("before", "after")  # of a correction: lists of texts, each with whether it changed
+Words = list[str | None]
+_HIDDEN: Final = "○○"
 _EXPECTED: Final = pl.col("bounce_prob").sum()
 _ROWS_AND_EXPECTED: Final = (pl.len().cast(pl.Int64).alias("rows"), _EXPECTED.alias("expected"))
 _GROUPED: Final = ("reason", "region")
@@ -200,7 +215,7 @@ def _list_rows(rows: pl.DataFrame, unmask: bool, first_row: int) -> pl.DataFrame
     reason = pl.col("reasons").str.split(" | ").list.first() if unmask else _first_reason()
     change = pl.col("reasons").str.extract(_CHANGE)
     rows = rows.sort("bounce_prob", "row_id", descending=[True, False], nulls_last=True)
-    return rows.with_columns(
+    return _with_differences(rows, unmask).with_columns(
         (pl.col("row_id").cast(pl.Int64) + first_row).alias("row"),
         reason.alias("reason"),
         (change if unmask else mask_digits(change)).alias("change"),
@@ -208,18 +223,27 @@ def _list_rows(rows: pl.DataFrame, unmask: bool, first_row: int) -> pl.DataFrame
     )
 
 
-def draw_charts(figures: PageFigures) -> list[Markup]:
-    """Draw the charts as SVG, hidden from screen readers, which get tables; empty if Altair cannot draw."""
-    try:
-        drawn = (
-            charts.grades(figures.counts["grade"], figures.rows),
-            charts.reasons(figures.reasons.select("reason", "rows")),
-            charts.regions(figures.regions.select("region", "rows", "expected")),
-        )
-        images = [charts.as_svg(chart) for chart in drawn]
-    except (UsageError, ImportError, ValueError):  # Altair raises ValueError without vl-convert
-        return []
-    return [Markup(svg.replace("<svg ", '<svg aria-hidden="true" ', 1)) for svg in images]
+def _with_differences(rows: pl.DataFrame, unmask: bool) -> pl.DataFrame:
+    # a hidden word is compared, too: a mask shows that it changed, and not to what
+    sides = ("address", "fixed_address")
+    words = rows.select(_words(pl.col(*sides)))
+    shown = words if unmask else rows.select(_masked_words(pl.col(*sides)))
+    pairs = zip(words.iter_rows(), shown.iter_rows(), strict=True)
+    found = [_difference(*raw, *masked) if all(raw) else ([], []) for raw, masked in pairs]
+    dtype = pl.List(pl.Struct({"text": pl.String, "changed": pl.Boolean}))
+    return rows.with_columns(pl.Series(name, [one[at] for one in found], dtype) for at, name in enumerate(DIFFERENCES))
+
+
+def _difference(before: Words, after: Words, shown_before: Words, shown_after: Words) -> tuple[list[Any], list[Any]]:
+    keys, other_keys = ([str(word).strip(",()") for word in words] for words in (before, after))
+    runs: tuple[list[Any], list[Any]] = ([], [])
+    for kind, *ends in SequenceMatcher(None, keys, other_keys, autojunk=False).get_opcodes():
+        changed = kind != "equal"
+        for run, shown, (first, end) in zip(runs, (shown_before, shown_after), (ends[:2], ends[2:]), strict=True):
+            texts = [word or (_HIDDEN if changed else "…") for word in shown[first:end]]
+            text = " ".join(texts) if changed else re.sub("…( …)+", "…", " ".join(texts))
+            run += [{"text": text, "changed": changed}] if text else []
+    return runs
 
 
 BESIDES: Final = ("name", "biz_status", "row_status", "fixed_zipcode")  # missing in letters, needed to compare
