@@ -275,7 +275,8 @@ def word_of(code: str, lang: Lang) -> str:
 # for colour-blind people, too
 GRADE_COLOURS: Final = {"A": "#2166ac", "B": "#67a9cf", "C": "#f4c542", "D": "#ef8a62", "E": "#b2182b"}
 
-ACTION_COLOURS: Final = dict(zip(ACTIONS, GRADE_COLOURS.values(), strict=True))  # the best action has that of A
+ACTIONS_BEST_FIRST: Final = ("send", "confirm", "fix_address", "hold", "do_not_send")
+ACTION_COLOURS: Final = dict(zip(ACTIONS_BEST_FIRST, GRADE_COLOURS.values(), strict=True))
 
 NEUTRAL: Final = "#9aa0a6"
 BETTER: Final = GRADE_COLOURS["A"]
