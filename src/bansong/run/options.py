@@ -57,6 +57,11 @@ class WriteOptions(Options):
         help="Add bounced, bounce_reason and bounced_at: what became of the last letter, as `bansong label` recorded "
         "it.",
     )
+    merge: bool = option(
+        False,
+        flag="--merge",
+        help="Write one file with the rows of all inputs, -o OUT; the column `file` says which input a row is from.",
+    )
     manifest: str | Path | None = option(
         flag="--manifest", help="Where the run's record goes; by default into the state directory."
     )

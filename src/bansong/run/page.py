@@ -25,7 +25,7 @@ from bansong.base.messages import (
 from bansong.base.options import ReadOptions
 from bansong.base.publish import publish_file, same_file
 from bansong.base.remote import fetch_file
-from bansong.base.schema import ACTION_COLOURS, GRADE_COLOURS, LINE, SEOUL, seoul_day, word_of
+from bansong.base.schema import ACTION_COLOURS, FILE, GRADE_COLOURS, LINE, SEOUL, WAITING, seoul_day, word_of
 from bansong.run.changes import BEFORE, CHANGE, KIND_WORDS
 from bansong.run.charts import TILES
 from bansong.run.manifest import is_manifest, manifest_of, open_mailing
@@ -61,6 +61,14 @@ _WORST: Final = {
     "action": gettext_noop("action"),
     "reason": gettext_noop("weightiest reason"),
 }
+_FILES: Final = {
+    FILE: gettext_noop("file"),
+    "rows": gettext_noop("rows"),
+    "send": gettext_noop("send"),
+    "waiting": gettext_noop("confirm, correct or hold"),
+    "do_not_send": gettext_noop("do not send"),
+    "bounce_prob": gettext_noop("return risk"),
+}
 _CORRECTIONS: Final = {
     "row": gettext_noop("row"),
     "b_no": gettext_noop("number"),
@@ -78,11 +86,11 @@ _CHANGED: Final = {
     f"action{BEFORE}": gettext_noop("action before"),
     "action": gettext_noop("action now"),
 }
-_NUMBERS: Final = ("row", "bounce_prob")
+_NUMBERS: Final = ("row", "rows", "send", "waiting", "do_not_send", "bounce_prob")
 _WIDTHS: Final = {  # CSS class for the minimal width of a column
     "b_no": "code",
     "name": "name",
-    **dict.fromkeys(("address", "reason", "change", *DIFFERENCES), "long"),
+    **dict.fromkeys((FILE, "address", "reason", "change", *DIFFERENCES), "long"),
     **dict.fromkeys(("biz_status", "action", f"biz_status{BEFORE}", f"action{BEFORE}"), "word"),
 }
 _UNKNOWN: Final = "–"
@@ -108,6 +116,9 @@ def render(
     """Render the page of a run; ``facts`` is its manifest, ``letter_cost`` the price of a letter in won."""
     style = Markup(files("bansong.run").joinpath("page.css").read_text(encoding="utf-8"))
     name = Path(str(facts.get("input") or facts.get("output") or "")).name
+    if parts := facts.get("parts"):
+        name = ngettext("{count:,} table", "{count:,} tables", len(parts))
+    file = {} if figures.files.is_empty() else {FILE: _FILES[FILE]}
     title = gettext("Verification of {name}", name=name)
     head = join(
         Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
@@ -126,8 +137,9 @@ def render(
     )
     appendix = (
         *([_changed_rows(changes)] if changes is not None else []),
-        _rows(gettext("Rows with the highest return risk"), figures.worst, _WORST),
-        _rows(corrected, figures.corrections.sort("row"), _CORRECTIONS),
+        *([_rows(gettext("Inputs"), figures.files, _FILES)] if file else []),
+        _rows(gettext("Rows with the highest return risk"), figures.worst, file | _WORST),
+        _rows(corrected, figures.corrections.sort("row_id"), file | _CORRECTIONS),
         _origin(figures, facts),
     )
     rows, started = count_rows(figures.rows), _in_korea(facts.get("started"))
@@ -159,7 +171,7 @@ def _cards(cards: Iterable[tuple[str, str]]) -> Markup:
 
 def _summary(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
     actions = figures.counts["action"]
-    waiting = sum(actions[name] for name in ("confirm", "fix_address", "hold"))
+    waiting = sum(actions[name] for name in WAITING)
     unanswered = figures.rows - sum(actions.values())
     letters = (facts.get("letters") or {}).get("letters")
     cards = [
@@ -346,6 +358,7 @@ def _say_word(word: str) -> str:
 def _origin(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
     versions = facts.get("versions") or {}
     inputs = facts.get("inputs") or [{}]
+    sha256 = inputs[0].get("sha256") if len(inputs) == 1 else None
     started = _in_korea(facts.get("started"))
     rows = [f"{_say_word(word)} {count:,}" for word, count in figures.counts["row_status"].items() if count]
     lines = {
@@ -359,7 +372,7 @@ def _origin(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
         gettext("gazetteer"): versions.get("gazetteer"),
         gettext("addresses of"): versions.get("gazetteer_date"),
         gettext("input"): facts.get("input"),
-        gettext("SHA-256 of the input"): inputs[0].get("sha256"),
+        gettext("SHA-256 of the input"): sha256,
         gettext("output"): facts.get("output"),
         gettext("accounting"): " = ".join(filter(None, (" + ".join(rows), f"{figures.rows:,}"))),
     }

@@ -16,7 +16,7 @@ from bansong.base import business_number
 from bansong.base.errors import BansongError
 from bansong.base.files import private_folder
 from bansong.base.publish import same_file
-from bansong.base.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES
+from bansong.base.schema import ACTIONS, BIZ_STATUSES, FILE, GRADES, ROW_STATUSES, WAITING
 from bansong.engine.address.judge_regions import region_level
 from bansong.engine.address.region_split import names_region
 from bansong.engine.address.words import PROVINCES
@@ -85,7 +85,7 @@ def _masked_words(address: pl.Expr) -> pl.Expr:
 SHOWN: Final = 20  # rows in each list of a page
 
 COLUMNS: Final = (  # columns that a page needs; missing ones are null
-    *("row_id", "b_no", "name", "address", "biz_status", "bounce_prob", "grade", "action"),
+    *(FILE, "row", "row_id", "b_no", "name", "address", "biz_status", "bounce_prob", "grade", "action"),
     *("fixed_address", "reasons", "row_status"),
 )
 _COUNTED: Final = {"row_status": ROW_STATUSES, "biz_status": BIZ_STATUSES, "grade": GRADES, "action": ACTIONS}
@@ -98,8 +98,14 @@ DIFFERENCES: Final = ("before", "after")  # of a correction: lists of texts, eac
 Words = list[str | None]
 _HIDDEN: Final = "○○"
 _EXPECTED: Final = pl.col("bounce_prob").sum()
-_ROWS_AND_EXPECTED: Final = (pl.len().cast(pl.Int64).alias("rows"), _EXPECTED.alias("expected"))
-_GROUPED: Final = ("reason", "region")
+_GROUP: Final = {
+    "rows": pl.len().cast(pl.Int64),
+    "expected": _EXPECTED,
+    "send": (pl.col("action") == "send").sum().cast(pl.Int64),
+    "waiting": pl.col("action").is_in(WAITING).sum().cast(pl.Int64),
+    "do_not_send": (pl.col("action") == "do_not_send").sum().cast(pl.Int64),
+}
+_GROUPED: Final = ("reason", "region", FILE)
 _TOTALS: Final = {  # aggregations over all rows; those of batches can be merged
     "rows": pl.len().cast(pl.Int64),
     "expected": _EXPECTED,
@@ -125,6 +131,7 @@ class PageFigures:
     corrected: int
     reasons: pl.DataFrame
     regions: pl.DataFrame
+    files: pl.DataFrame  # counts of each input of a run over several
     worst: pl.DataFrame
     corrections: pl.DataFrame
     masked: bool  # whether the last two lists are masked
@@ -132,27 +139,31 @@ class PageFigures:
 
 def collect_figures(answers: pl.LazyFrame, *, unmask: bool = False, first_row: int = 1) -> PageFigures:
     """Count and list answered rows in one streaming pass; the first row is shown with the number ``first_row``."""
-    # by batches, since one query with several counts would keep all rows in memory
-    found = _tally(_readable(answers.clear()).collect())
-    for batch in _readable(answers).collect_batches(chunk_size=_BATCH, engine="streaming"):
+    # Rows of several inputs have the columns ``file`` and ``row``, the number to show.
+    # By batches, since one query with several counts would keep all rows in memory
+    rows = _readable(answers, first_row)
+    found = _tally(rows.clear().collect())
+    for batch in rows.collect_batches(chunk_size=_BATCH, engine="streaming"):
         found = _merge(found, _tally(batch))
     by = {name: _in_order(found[name], known) for name, known in _COUNTED.items()}
     return PageFigures(
         **found["totals"].row(0, named=True),
         counts=by,
         reasons=found["reason"].drop_nulls("reason").sort("rows", "reason", descending=[True, False]).head(10),
-        regions=found["region"],
-        worst=_list_rows(found["worst"], unmask, first_row),
-        corrections=_list_rows(found["corrections"], unmask, first_row),
+        regions=found["region"].select("region", "rows", "expected"),
+        files=found[FILE].drop_nulls(FILE).sort(FILE).with_columns(bounce_prob=pl.col("expected") / pl.col("rows")),
+        worst=_list_rows(found["worst"], unmask),
+        corrections=_list_rows(found["corrections"], unmask),
         masked=not unmask,
     )
 
 
-def _readable(answers: pl.LazyFrame) -> pl.LazyFrame:
+def _readable(answers: pl.LazyFrame, first_row: int) -> pl.LazyFrame:
     names = answers.collect_schema().names()
-    missing = [pl.lit(None, pl.String).alias(name) for name in COLUMNS if name not in names]
-    rows = answers.with_columns(missing).select(COLUMNS)
-    texts = [name for name in COLUMNS if name not in ("row_id", "bounce_prob")]
+    numbers = [] if "row" in names else [(pl.col("row_id").cast(pl.Int64) + first_row).alias("row")]
+    missing = [pl.lit(None, pl.String).alias(name) for name in COLUMNS if name not in (*names, "row")]
+    rows = answers.with_columns(*missing, *numbers).select(COLUMNS)
+    texts = [name for name in COLUMNS if name not in ("row", "row_id", "bounce_prob")]
     return rows.with_columns(pl.col("bounce_prob").cast(pl.Float64), pl.col(texts).cast(pl.String))
 
 
@@ -166,7 +177,7 @@ def _tally(batch: pl.DataFrame) -> dict[str, pl.DataFrame]:
     return {
         "totals": rows.select(**_TOTALS),
         **{name: rows.group_by(name).agg(pl.len().cast(pl.Int64).alias("rows")) for name in _COUNTED},
-        **{name: rows.group_by(name).agg(_ROWS_AND_EXPECTED) for name in _GROUPED},
+        **{name: rows.group_by(name).agg(**_GROUP) for name in _GROUPED},
         "worst": _pick_worst(rows.drop_nulls("bounce_prob").select(COLUMNS)),
         "corrections": rows.filter("corrected").select(COLUMNS).bottom_k(SHOWN, by="row_id"),
     }
@@ -204,7 +215,7 @@ def _in_order(table: pl.DataFrame, known: tuple[str, ...]) -> dict[str, int]:
     return {word: found.pop(word, 0) for word in known} | found
 
 
-def _list_rows(rows: pl.DataFrame, unmask: bool, first_row: int) -> pl.DataFrame:
+def _list_rows(rows: pl.DataFrame, unmask: bool) -> pl.DataFrame:
     number = business_number.compact_expr(pl.col("b_no"))
     masked: dict[str, Any] = {
         "b_no": mask_number(number),
@@ -216,7 +227,6 @@ def _list_rows(rows: pl.DataFrame, unmask: bool, first_row: int) -> pl.DataFrame
     change = pl.col("reasons").str.extract(_CHANGE)
     rows = rows.sort("bounce_prob", "row_id", descending=[True, False], nulls_last=True)
     return _with_differences(rows, unmask).with_columns(
-        (pl.col("row_id").cast(pl.Int64) + first_row).alias("row"),
         reason.alias("reason"),
         (change if unmask else mask_digits(change)).alias("change"),
         *([] if unmask else [value.alias(name) for name, value in masked.items()]),
