@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
@@ -21,9 +21,9 @@ from bansong.base.schema import CONTEXT_COLUMNS, FILE, RECORD_COLUMNS, Alert, Ch
 from bansong.run.survey import HOLDS_NO_TABLE, INPUT_CHANGED, is_stray, open_input
 from bansong.tables.detect import reading
 from bansong.tables.earlier_columns import find_earlier_columns
-from bansong.tables.inputs import InputFile
+from bansong.tables.inputs import NO_FILE_USABLE, InputFile
 from bansong.tables.nested import choose_nested
-from bansong.tables.table import FRAME, Table, column_ids, json_text, typed_id, wanted_sheet
+from bansong.tables.table import FRAME, TEXTS, Table, column_ids, json_text, typed_id, wanted_sheet
 
 NUMBERS_NOT_EVERYWHERE: Final = Problem(
     "merge.numbers_not_everywhere",
@@ -34,6 +34,7 @@ COLUMN_OF_EARLIER_RUN: Final = Problem(
     "{path}: has a column {header!r} of its own, which bansong added to another input; rename it",
 )
 _SHOWN: Final = 5
+_Key = tuple[str, int]  # a header without surplus spaces, and which of equal ones it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +44,15 @@ class MergedInputs:
     table: Table
     data: Path
     read: ReadOptions  # names the columns of each role
-    chosen: Mapping[str, Choice]  # the first choice for each role
+    whys: Mapping[str, dict[str, Any]]  # of each role's first choice: why, and how sure
     inputs: tuple[Mapping[str, object], ...]  # path, rows and SHA-256
 
 
 @dataclass(frozen=True, slots=True)
 class _InputCopy:
     name: str
-    frame: pl.LazyFrame
-    headers: Mapping[tuple[str, int], str]  # by the header without surplus spaces, and which of equal ones it is
+    copy: Path
+    headers: Mapping[_Key, str]
     chosen: Mapping[str, Choice]
     ours: frozenset[int]  # positions of an earlier run's columns
     facts: Mapping[str, object]
@@ -73,9 +74,34 @@ def merge_inputs(
             if not (file.listed and is_stray(file.path, error, read)):
                 raise
             notes.append(Phrase(HOLDS_NO_TABLE, path=file.path))
+    if not parts:
+        raise InputError(NO_FILE_USABLE, reasons="\n  ".join(notes))
     _refuse_mixtures(parts)
     headers = {key: header for part in reversed(parts) for key, header in part.headers.items()}
     places = {key: place for place, key in enumerate(dict.fromkeys(key for part in parts for key in part.headers))}
+    for part in parts:
+        if lacking := [repr(headers[key]) for key in places if key not in part.headers]:
+            listed = ", ".join(lacking[:_SHOWN]) + (" …" if len(lacking) > _SHOWN else "")
+            said = Phrase("{path}: has no {listed}; these cells are empty in its rows", path=part.name, listed=listed)
+            notes.append(said)
+        notes += part.notes
+    united = tuple(headers[key] for key in places)
+    rows = sum(int(str(part.facts["rows"])) for part in parts)
+    return MergedInputs(
+        Table(_unite(parts, places), united, FRAME, name, notes=tuple(notes), rows=rows),
+        parts[0].copy,
+        replace(read, columns=_spell_roles(parts, places)),
+        {
+            role: {"why": choice.why, "confidence": choice.confidence}
+            for part in reversed(parts)
+            for role, choice in part.chosen.items()
+        },
+        tuple(part.facts for part in parts),
+    )
+
+
+def _spell_roles(parts: Sequence[_InputCopy], places: Mapping[_Key, int]) -> dict[str, str]:
+    # ``#2|#9`` for the number in the second column of one input, which is the ninth of all in another
     columns = dict[str, dict[str, None]]()
     for part in parts:
         own = [places[key] for key in part.headers]
@@ -85,20 +111,7 @@ def merge_inputs(
 
         for role, choice in part.chosen.items():
             columns.setdefault(role, {})[choice.spell(spell)] = None
-        if lacking := [repr(header) for key, header in headers.items() if key not in part.headers]:
-            listed = ", ".join(lacking[:_SHOWN]) + (" …" if len(lacking) > _SHOWN else "")
-            said = Phrase("{path}: has no {listed}; these cells are empty in its rows", path=part.name, listed=listed)
-            notes.append(said)
-        notes += part.notes
-    united = tuple(headers[key] for key in places)
-    rows = sum(int(str(part.facts["rows"])) for part in parts)
-    return MergedInputs(
-        Table(_unite(parts, places), united, FRAME, name, notes=tuple(notes), rows=rows),
-        folder / "0.arrow",
-        replace(read, columns={role: "|".join(spelled) for role, spelled in columns.items()}),
-        {role: choice for part in reversed(parts) for role, choice in part.chosen.items()},
-        tuple(part.facts for part in parts),
-    )
+    return {role: "|".join(spelled) for role, spelled in columns.items()}
 
 
 def _copy(file: InputFile, name: str, read: ReadOptions, prefix: str, copy: Path) -> _InputCopy:
@@ -112,12 +125,11 @@ def _copy(file: InputFile, name: str, read: ReadOptions, prefix: str, copy: Path
         kept = [one for id_ in table.ids for one in (id_, typed_id(id_)) if one in there]
         named = table.frame.select(kept).with_columns(pl.lit(name).alias(FILE))
         named.sink_ipc(copy, compression="lz4", engine="streaming")
-        frame = pl.scan_ipc(copy)
-        rows = frame.select(pl.len()).collect().item()
+        rows = pl.scan_ipc(copy).select(pl.len()).collect().item()
         if rows != table.count():
             raise InputError(INPUT_CHANGED, path=file.path)
         facts = {"path": str(file.path), "rows": rows, "sha256": sha256_of(data.path)}
-    headers, seen = dict[tuple[str, int], str](), Counter[str]()
+    headers, seen = dict[_Key, str](), Counter[str]()
     for header in table.headers:
         seen[text := " ".join(header.split())] += 1
         headers[text, seen[text]] = header
@@ -127,7 +139,7 @@ def _copy(file: InputFile, name: str, read: ReadOptions, prefix: str, copy: Path
             gettext("the output has no lines from above the header ({count:,} are left out)", count=table.above)
         )
     said = tuple((Alert if isinstance(note, Alert) else str)(f"{name}: {note}") for note in notes)
-    return _InputCopy(name, frame, headers, chosen.columns, ours, facts, said)
+    return _InputCopy(name, copy, headers, chosen.columns, ours, facts, said)
 
 
 def _refuse_mixtures(parts: Sequence[_InputCopy]) -> None:
@@ -141,16 +153,16 @@ def _refuse_mixtures(parts: Sequence[_InputCopy]) -> None:
                 raise ColumnError(COLUMN_OF_EARLIER_RUN, path=part.name, header=key[0])
 
 
-def _unite(parts: Sequence[_InputCopy], places: Mapping[tuple[str, int], int]) -> pl.LazyFrame:
+def _unite(parts: Sequence[_InputCopy], places: Mapping[_Key, int]) -> pl.LazyFrame:
     # a column of several dtypes becomes texts, with marks for those that were none
     ids = dict(zip(places, column_ids(len(places)), strict=True))
     sources = [dict(zip(part.headers, column_ids(len(part.headers)), strict=True)) for part in parts]
-    schemas = [part.frame.collect_schema() for part in parts]
+    schemas = [pl.scan_ipc(part.copy).collect_schema() for part in parts]
     dtypes = {key: set[pl.DataType]() for key in ids}
     for source, schema in zip(sources, schemas, strict=True):
         for key, id_ in source.items():
             dtypes[key] |= {schema[id_]} - {pl.Null()}
-    frames, marks = [], dict[str, pl.Expr]()
+    frames, marks = list[pl.LazyFrame](), dict[str, pl.Expr]()
     for part, source, schema in zip(parts, sources, schemas, strict=True):
         columns = [pl.col(FILE)]
         for key, id_ in source.items():
@@ -160,14 +172,14 @@ def _unite(parts: Sequence[_InputCopy], places: Mapping[tuple[str, int], int]) -
                 marks[mark] = pl.col(mark).fill_null(False)
                 typed = pl.col(typed_id(id_)) if typed_id(id_) in schema else pl.lit(schema[id_] != pl.String)
                 columns.append(typed.alias(mark))
-        frames.append(part.frame.select(columns))
+        frames.append(pl.scan_ipc(part.copy).select(columns))
     return pl.concat(frames, how="diagonal_relaxed").with_columns(marks.values())
 
 
 def _as_text(id_: str, dtype: pl.DataType) -> pl.Expr:
     value = pl.col(id_)
+    if dtype in TEXTS:
+        return value.cast(pl.String)
     if dtype.is_nested():
         return json_text(value)
-    if dtype.is_float():  # 5.0 is 5 in a column that holds texts, too
-        return value.cast(pl.String).str.strip_suffix(".0")
-    return value.cast(pl.String)
+    return value.cast(pl.String).str.replace(r"\.0+$", "")  # 5.0 and 2026-03-01 00:00:00.000000 as Excel shows them

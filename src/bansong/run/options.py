@@ -57,11 +57,6 @@ class WriteOptions(Options):
         help="Add bounced, bounce_reason and bounced_at: what became of the last letter, as `bansong label` recorded "
         "it.",
     )
-    merge: bool = option(
-        False,
-        flag="--merge",
-        help="Write one file with the rows of all inputs, -o OUT; the column `file` says which input a row is from.",
-    )
     manifest: str | Path | None = option(
         flag="--manifest", help="Where the run's record goes; by default into the state directory."
     )
@@ -106,6 +101,11 @@ class WriteOptions(Options):
         choices=LANGS,
         job="output.headers",
         help="ko: Korean headers for the added columns of a CSV file or workbook, and Korean words in them.",
+    )
+    merge: bool = option(
+        False,
+        flag="--merge",
+        help="Write one file with the rows of all inputs, -o OUT; the column `file` says which input a row is from.",
     )
 
 

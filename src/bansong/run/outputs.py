@@ -97,11 +97,11 @@ class Outputs:
     @property
     def paths(self) -> list[Path]:
         """Folder, or file with the files beside it, that a folder of inputs may hold from an earlier run."""
-        if self.folder is not None or not self.write.merge or self.file is None:
-            return [self.folder] if self.folder is not None else []
-        parts = [path for lang in LANGS for path in split_paths(as_path(self.file), lang).values()]
-        beside = [as_path(one) for one in (self.file, self.write.letters, self.write.review) if one is not None]
-        return [*parts, *beside]
+        write, paths = self.write, [self.folder] if self.folder is not None else []
+        if write.merge and self.file is not None:
+            paths += [as_path(one) for one in (self.file, write.letters, write.review) if one is not None]
+            paths += [path for lang in LANGS if write.split for path in split_paths(paths[0], lang).values()]
+        return paths
 
     def target_of(self, file: InputFile, table: Table, resources: ExitStack, *, several: bool) -> Target:
         """Choose the output of a table, which may be one of ``several`` sheets; raise if it cannot be written."""

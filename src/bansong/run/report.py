@@ -214,8 +214,8 @@ class Report(Shown):
     input_version: str | None = None
     replaced: Mapping[str, int] = field(default_factory=dict)
     kept: Mapping[str, str] = field(default_factory=dict)
-    merged: tuple[Mapping[str, object], ...] = ()
     read_figures: Callable[[], RunFigures] | None = field(default=None, compare=False)
+    merged: tuple[Mapping[str, object], ...] = ()
 
     @property
     def rows(self) -> int:

@@ -386,11 +386,7 @@ class Surveyor:
         file, data = InputFile(Path(name), Path()), InputData(found.data)
         target, sides = self._choose_outputs(file, [one.path for one in files], found.table, several=False)
         prepared = prepare_output(found.table, target, found.read, self.outputs.write, self.engine.kind)
-        whys = {role: (choice.why, choice.confidence) for role, choice in found.chosen.items()}
-        chosen = {
-            role: replace(choice, why=whys[role][0], confidence=whys[role][1])
-            for role, choice in prepared.chosen.items()
-        }
+        chosen = {role: replace(choice, **found.whys[role]) for role, choice in prepared.chosen.items()}
         prepared = replace(prepared, chosen=chosen, merged=found.inputs)
         table = self._survey_table(file, prepared, sides, None)
         return InputSurvey((SurveyedInput(file, target, sides, (table,), data, _state_of(file.path, data)),), {}, ())
