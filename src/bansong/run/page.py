@@ -255,9 +255,8 @@ def _money(figures: PageFigures, facts: Mapping[str, Any], cost: float | None) -
     letters = facts.get("letters") or {}
     if letters:
         if letters.get("cost") is not None:
-            cards.append(
-                (gettext("postage of {letters:,} letters", **letters), price(letters["letters"] * letters["cost"]))
-            )
+            postage = price(letters["letters"] * letters["cost"])
+            cards.append((gettext("postage of {letters:,} letters", **letters), postage))
         cards.append((gettext("letters fewer"), f"{letters['fewer']:,}"))
         if letters.get("saved") is not None:
             cards.append((gettext("saved by them"), price(letters["saved"])))
@@ -283,24 +282,17 @@ def _counts(figures: PageFigures) -> Markup:
 
 def _bars(title: str, counts: Mapping[str, int], rows: int) -> Markup:
     head = _head((title, gettext("rows"), gettext("share")), numbers=(1, 2))
-    lines = [
-        _line(
-            _say_word(word), f"{count:,}", f"{count / (rows or 1):.1%}", bar=(count / (rows or 1), _COLOURS.get(word))
-        )
-        for word, count in counts.items()
-        if count
-    ]
+    shares = {word: count / rows for word, count in counts.items() if count}
+    lines = [_line(word, f"{counts[word]:,}", f"{share:.1%}", share) for word, share in shares.items()]
     return tag("table", head, tag("tbody", *lines))
 
 
-def _line(what: str, *figures: str, bar: tuple[float, str | None] = (0, None)) -> Markup:
-    share, colour = bar
-    cells = [tag("td", one, class_="number") for one in figures]
-    if share:  # a drawing, since browsers print no backgrounds
-        rect = tag("rect", width=f"{100 * share:.1f}", height="10", fill=colour or LINE)
-        drawn = tag("svg", rect, viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true")
-        cells[-1] = tag("td", figures[-1], drawn, class_="bar")
-    return tag("tr", tag("th", what, scope="row"), *cells)
+def _line(word: str, count: str, share: str, width: float) -> Markup:
+    # a drawing, since browsers print no backgrounds
+    rect = tag("rect", width=f"{100 * width:.1f}", height="10", fill=_COLOURS.get(word, LINE))
+    bar = tag("svg", rect, viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true")
+    cells = tag("td", count, class_="number"), tag("td", share, bar, class_="bar")
+    return tag("tr", tag("th", _say_word(word), scope="row"), *cells)
 
 
 def _head(titles: Sequence[str], numbers: Sequence[int] = ()) -> Markup:
@@ -317,7 +309,7 @@ def _provinces(figures: PageFigures) -> Markup:
     most = rows.select((pl.col("expected") / pl.col("rows")).max()).item() or 1.0
     names, none = {level: tile.name(current_language()) for level, tile in TILES.items()}, gettext("without a province")
     lines = [
-        _line(names.get(level) or none, f"{count:,}", f"{expected / count:.1%}", bar=(expected / count / most, None))
+        _line(names.get(level) or none, f"{count:,}", f"{expected / count:.1%}", expected / count / most)
         for level, count, expected in rows.iter_rows()
     ]
     return tag("table", head, tag("tbody", *lines))
@@ -337,14 +329,13 @@ def _rows(title: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> Markup:
 
 
 def _cell(name: str, value: object, label: str) -> Markup:
+    text: str = _UNKNOWN
     if isinstance(value, list):
         mark = "del" if name == DIFFERENCES[0] else "ins"
-        runs = (tag(mark, run["text"]) if run["changed"] else str(run["text"]) for run in value)
-        text: str = tag("span", *(part for run in runs for part in (run, " ")))
-    else:
-        text = (
-            _UNKNOWN if value in (None, "") else f"{value:.1%}" if isinstance(value, float) else _say_word(str(value))
-        )
+        runs = [tag(mark, run["text"]) if run["changed"] else run["text"] for run in value]
+        text = tag("span", *(part for run in runs for part in (run, " ")))
+    elif value not in (None, ""):
+        text = f"{value:.1%}" if isinstance(value, float) else _say_word(str(value))
     kind = "number" if name in _NUMBERS else _WIDTHS.get(name, "")
     kinds = [one for one in (kind, "empty" if text == _UNKNOWN else "") if one]
     return tag("td", text, data_label=label, **({"class_": " ".join(kinds)} if kinds else {}))
