@@ -15,10 +15,10 @@ import click
 from bansong.base.errors import Problem, UsageError
 from bansong.base.messages import gettext, gettext_noops, ngettext
 from bansong.base.options import StatusOptions
-from bansong.cli.console import print_json, print_rows, say, warn
-from bansong.cli.options import PATH, chosen_status, json_option, options_of
+from bansong.cli.console import print_json, print_rows, say, say_table, warn
+from bansong.cli.options import PATH, chosen_status, json_option, local_options, options_of
 from bansong.cli.upkeep import print_findings
-from bansong.run.options import LocalOptions
+from bansong.run.options import LocalOptions, installed_lines
 
 if TYPE_CHECKING:
     import sqlite3
@@ -197,7 +197,7 @@ def serve(
     needs_server()
     from bansong.server.settings import Settings, configure_logging, load_plans, parse_proxies
 
-    status = chosen_status(settings)
+    status, settings = chosen_status(settings), local_options(settings)
     if check:
         from bansong.upkeep.service_check import check_service
 
@@ -210,6 +210,7 @@ def serve(
     proxies = parse_proxies(trusted_proxies)
     chosen: Settings = Settings(plans=load_plans(plans), status=status, trusted_proxies=proxies, **settings)
     configure_logging()
+    say_table(installed_lines(settings))
     run(chosen, host, port, lambda url: _announce(url, behind_proxy=bool(trusted_proxies)))
 
 

@@ -25,7 +25,7 @@ from bansong.cli.console import (
     say_table,
     show_summary,
 )
-from bansong.cli.options import PATH, account_options, json_option, options_of
+from bansong.cli.options import PATH, account_options, json_option, local_options, options_of
 from bansong.run.options import LocalOptions, RunOptions
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def doctor(as_json: bool, **options: Any) -> None:
     """
     from bansong.upkeep.doctor import DoctorOptions, diagnose
 
-    diagnosis = diagnose(DoctorOptions(**options))
+    diagnosis = diagnose(DoctorOptions(**local_options(options)))
     if as_json:
         print_json(diagnosis.as_dict())
     else:
