@@ -134,6 +134,7 @@ def files_of(page: Path) -> list[list[str]]:
         ({"input": "01.csv"}, "inputs.inputs_not_listed"),
         ({"input": ["01.csv", "numberless.csv"]}, "merge.numbers_not_everywhere"),
         ({"input": ["01.csv", "own.csv", "earlier.csv"]}, "merge.column_of_earlier_run"),
+        ({"input": ["01.csv", "nested.json"]}, "merge.role_within_object"),
     ],
 )
 def test_what_cannot_be_one_table_is_refused(
@@ -143,6 +144,7 @@ def test_what_cannot_be_one_table_is_refused(
     monkeypatch.chdir(tmp_path / "in")
     write(Path("numberless.csv"), f"상호,주소\n바,{ADDRESS}\n")
     write(Path("own.csv"), f"사업자번호,상호,주소,action\n{FIFTH},마,{ADDRESS},전화함\n")
+    write(Path("nested.json"), json.dumps([{"biz": {"사업자번호": FIFTH}, "주소": ADDRESS}]))
     bs.enrich("01.csv", "earlier.csv", status="none")
     given = {"input": ["01.csv", "02.xlsx"], "output": "out.csv", "merge": True, "status": "none", **options}
     with pytest.raises(BansongError) as refused:

@@ -17,7 +17,7 @@ from bansong.base.files import private_folder, sha256_of
 from bansong.base.messages import Phrase, gettext
 from bansong.base.options import ReadOptions
 from bansong.base.remote import fetch_file
-from bansong.base.schema import CONTEXT_COLUMNS, FILE, RECORD_COLUMNS, Alert, Choice, JoinedColumn
+from bansong.base.schema import CONTEXT_COLUMNS, FILE, RECORD_COLUMNS, Alert, Choice
 from bansong.run.survey import HOLDS_NO_TABLE, INPUT_CHANGED, is_stray, open_input
 from bansong.tables.detect import reading
 from bansong.tables.earlier_columns import find_earlier_columns
@@ -32,6 +32,9 @@ NUMBERS_NOT_EVERYWHERE: Final = Problem(
 COLUMN_OF_EARLIER_RUN: Final = Problem(
     "merge.column_of_earlier_run",
     "{path}: has a column {header!r} of its own, which bansong added to another input; rename it",
+)
+ROLE_WITHIN_OBJECT: Final = Problem(
+    "merge.role_within_object", "{path}: {header!r} stands within an object; enrich this input by itself"
 )
 _SHOWN: Final = 5
 _Key = tuple[str, int]  # a header without surplus spaces, and which of equal ones it is
@@ -104,14 +107,16 @@ def _spell_roles(parts: Sequence[_InputCopy], places: Mapping[_Key, int]) -> dic
     # ``#2|#9`` for the number in the second column of one input, which is the ninth of all in another
     columns = dict[str, dict[str, None]]()
     for part in parts:
-        own = [places[key] for key in part.headers]
-
-        def spell(column: JoinedColumn, own: Sequence[int] = own) -> str:
-            return f"#{own[column.column] + 1}" if column.column < len(own) else column.header
-
+        named = [f"#{places[key] + 1}" for key in part.headers]
         for role, choice in part.chosen.items():
-            columns.setdefault(role, {})[choice.spell(spell)] = None
+            if nested := [column.header for column in choice.parts if column.column >= len(named)]:
+                raise ColumnError(ROLE_WITHIN_OBJECT, path=part.name, header=nested[0])
+            columns.setdefault(role, {})[_spell(choice, named)] = None
     return {role: "|".join(spelled) for role, spelled in columns.items()}
+
+
+def _spell(choice: Choice, named: Sequence[str]) -> str:
+    return choice.spell(lambda column: named[column.column])
 
 
 def _copy(file: InputFile, name: str, read: ReadOptions, prefix: str, copy: Path) -> _InputCopy:
@@ -182,4 +187,5 @@ def _as_text(id_: str, dtype: pl.DataType) -> pl.Expr:
         return value.cast(pl.String)
     if dtype.is_nested():
         return json_text(value)
-    return value.cast(pl.String).str.replace(r"\.0+$", "")  # 5.0 and 2026-03-01 00:00:00.000000 as Excel shows them
+    text = value.cast(pl.String)  # 5.0 and 2026-03-01 00:00:00.000000 as Excel shows them
+    return text.str.replace(r"\.0+$", "") if dtype.is_float() or dtype.is_temporal() else text

@@ -117,7 +117,8 @@ class WriteOptions(Options):
     merge: bool = option(
         False,
         flag="--merge",
-        help="Write one file with the rows of all inputs, -o OUT; the column `file` says which input a row is from.",
+        help="Write one file with the rows of all inputs, -o OUT: the column `file` says which input a row is from. "
+        "--split and --review are of this file then.",
     )
 
 

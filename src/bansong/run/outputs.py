@@ -28,8 +28,8 @@ from bansong.tables.table import Format, Table
 
 OUTPUT_NOT_FOLDER: Final = Problem(
     "outputs.output_not_folder",
-    "{output}: is the name of a file, and each of several inputs has an output of its own; name a folder, "
-    "or end its name with a slash: {output}/",
+    "{output}: is the name of a file, and each of several inputs has an output of its own; `merge=True` "
+    "writes one file of all; else name a folder, or end its name with a slash: {output}/",
 )
 FOLDER_IS_FILE: Final = Problem(
     "outputs.folder_is_file", "{path}: is a file, and outputs go into a folder; name another"

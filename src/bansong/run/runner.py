@@ -65,7 +65,8 @@ MERGE_EXCLUDES: Final = Problem(
     "options.merge_excludes", "`merge=True` makes one table of all inputs: leave out {option}"
 )
 ONE_TABLE_ONLY: Final = Problem(
-    "options.one_table_only", "{option} is for one table; enrich the inputs one by one for it"
+    "options.one_table_only",
+    "{option} is for one table; `merge=True` makes one of all inputs, or enrich them one by one for it",
 )
 
 log = logging.getLogger(__name__)
