@@ -68,6 +68,7 @@ def test_the_page_says_the_figures_of_the_file(made: Made) -> None:
         (f"{actions['send']:,}", "발송"),
         (f"{back:,.1f}", "모두 발송할 때 예상 반송(통)"),
         (f"{500 * back:,.0f}원", "모두 발송할 때 예상 손실"),
+        (f"{176 * 500:,}원", "우편물 176통 우편요금"),
     ):
         assert page.texts[page.texts.index(value) + 1] == what
     assert "판정함 (verified) 280 + 번호 오류 (invalid) 20 = 300" in page.texts

@@ -254,9 +254,9 @@ def _money(figures: PageFigures, facts: Mapping[str, Any], cost: float | None) -
         ]
     letters = facts.get("letters") or {}
     if letters:
-        if letters.get("cost") is not None:
-            postage = price(letters["letters"] * letters["cost"])
-            cards.append((gettext("postage of {letters:,} letters", **letters), postage))
+        each = cost if letters.get("cost") is None else letters["cost"]
+        if each is not None:
+            cards.append((gettext("postage of {letters:,} letters", **letters), price(letters["letters"] * each)))
         cards.append((gettext("letters fewer"), f"{letters['fewer']:,}"))
         if letters.get("saved") is not None:
             cards.append((gettext("saved by them"), price(letters["saved"])))
