@@ -265,7 +265,7 @@ _MODULES: Final = {  # of :mod:`bansong.cli`, with the names of their commands
     "upkeep": ("me", "ledger", "resolve", "doctor", "forget"),
     "data": ("data",),
     "settings": ("config", "setup"),
-    "serve": ("serve", "notices"),
+    "serve": ("serve", "app", "notices"),
     "keys": ("keys",),
 }
 _HOMES: Final = {command: module for module, commands in _MODULES.items() for command in commands}
