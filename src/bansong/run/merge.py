@@ -82,12 +82,15 @@ def merge_inputs(
     _refuse_mixtures(parts)
     headers = {key: header for part in reversed(parts) for key, header in part.headers.items()}
     places = {key: place for place, key in enumerate(dict.fromkeys(key for part in parts for key in part.headers))}
+    counted = Counter(note for part in parts for note in part.notes)
+    notes += [note for note, times in counted.items() if times == len(parts)]
     for part in parts:
         if lacking := [repr(headers[key]) for key in places if key not in part.headers]:
             listed = ", ".join(lacking[:_SHOWN]) + (" …" if len(lacking) > _SHOWN else "")
             said = Phrase("{path}: has no {listed}; these cells are empty in its rows", path=part.name, listed=listed)
             notes.append(said)
-        notes += part.notes
+        own = [note for note in part.notes if counted[note] < len(parts)]
+        notes += [(Alert if isinstance(note, Alert) else str)(f"{part.name}: {note}") for note in own]
     united = tuple(headers[key] for key in places)
     rows = sum(int(str(part.facts["rows"])) for part in parts)
     return MergedInputs(
@@ -143,8 +146,7 @@ def _copy(file: InputFile, name: str, read: ReadOptions, prefix: str, copy: Path
         notes.append(
             gettext("the output has no lines from above the header ({count:,} are left out)", count=table.above)
         )
-    said = tuple((Alert if isinstance(note, Alert) else str)(f"{name}: {note}") for note in notes)
-    return _InputCopy(name, copy, headers, chosen.columns, ours, facts, said)
+    return _InputCopy(name, copy, headers, chosen.columns, ours, facts, tuple(notes))
 
 
 def _refuse_mixtures(parts: Sequence[_InputCopy]) -> None:
