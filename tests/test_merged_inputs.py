@@ -17,12 +17,13 @@ from openpyxl import Workbook, load_workbook
 import bansong as bs
 from bansong.errors import BansongError
 from bansong.run.manifest import open_mailing
+from bansong.testing import FakeService
 from conftest import NINE, SAMPLE, write
-from customers import numbers
+from customers import QUICK, answers, customers, is_right, numbers
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-REFERENCE: dict[str, Any] = {"registry": SAMPLE / "registry.parquet", "gazetteer": SAMPLE / "gazetteer.parquet"}
+REFERENCE: dict[str, Any] = {"registry": SAMPLE / "registry.parquet"}
 HEADER, *ROWS = (SAMPLE / "customers.csv").read_text(encoding="utf-8-sig").splitlines(keepends=True)
 ADDRESS = "서울특별시 종로구 종로 436"
 FIRST, SECOND, THIRD, FOURTH, FIFTH = numbers(5)
@@ -67,7 +68,7 @@ def test_the_rows_are_answered_as_those_of_one_file(tmp_path: Path) -> None:
         assert (mailing.rows, mailing.path) == (90, out)
 
 
-@pytest.mark.parametrize("kind", ["xlsx", "csv", "parquet", "json"])
+@pytest.mark.parametrize("kind", ["xlsx", "csv", "json"])
 def test_each_cell_stands_under_its_header_as_it_was(kind: str, tmp_path: Path) -> None:
     """What a file lacks is empty, and said; a column of texts and numbers keeps both; the user's `file` stays."""
     report = bs.enrich(months(tmp_path / "in"), tmp_path / f"out.{kind}", merge=True, status="none")
@@ -79,7 +80,7 @@ def test_each_cell_stands_under_its_header_as_it_was(kind: str, tmp_path: Path) 
         header, *rows = load_workbook(tmp_path / "out.xlsx").worksheets[0].iter_rows(values_only=True)
         day: Any = rows[2][8].date()
     else:
-        read = {"csv": pl.read_csv, "parquet": pl.read_parquet, "json": pl.read_json}[kind]
+        read = {"csv": pl.read_csv, "json": pl.read_json}[kind]
         frame = read(tmp_path / f"out.{kind}", **({"infer_schema": False} if kind == "csv" else {}))
         header, rows = tuple(frame.columns), [tuple(row) for row in frame.iter_rows()]
         day = date.fromisoformat(str(rows[2][8]))
@@ -114,6 +115,18 @@ def test_a_folder_is_merged_again_without_what_was_written_into_it(tmp_path: Pat
     assert frame["파일"].to_list() == ["01.csv", "01.csv", "02.xlsx", "02.xlsx"]
     assert sum(pl.read_csv(path, infer_schema=False).height for path in folder.glob("all.*.csv")) == 4
     assert files_of(folder / "p.html") == [["01.csv", "2"], ["02.xlsx", "2"]]
+
+
+def test_what_is_bought_for_one_output_is_not_bought_again(service: FakeService, url: str, tmp_path: Path) -> None:
+    """Within one budget over all inputs; the same call goes on, and outputs of each input are answered from it."""
+    inputs = [customers(tmp_path / "a.csv", 20, repeats=5), customers(tmp_path / "b.csv", 40)]
+    report = bs.enrich([*inputs], tmp_path / "all.csv", merge=True, engine="verify", budget=30, **QUICK)
+    assert (service.paid_total, report.exit_code, report.counts["pending"]) == (30, 5, 10)
+    report = bs.enrich([*inputs], tmp_path / "all.csv", merge=True, engine="batch", **QUICK)
+    assert (service.paid_total, report.exit_code, max(service.paid.values())) == (40, 0, 1)
+    assert all(is_right(row, service) for row in answers(tmp_path / "all.csv").iter_rows(named=True))
+    bs.enrich([*inputs], tmp_path / "out", engine="batch", **QUICK)
+    assert service.paid_total == 40
 
 
 def files_of(page: Path) -> list[list[str]]:
