@@ -73,7 +73,7 @@ def files(draw: st.DrawFn) -> tuple[str, str, list[tuple[str, int]], str]:
     return delimiter, above, records, above + "".join(record for record, _ in records)
 
 
-@examples(1000)
+@examples(1000, default=60)
 @given(files(), st.sampled_from(sorted(ENCODINGS)), st.sampled_from([1, 7, 64, 1 << 18]))
 def test_every_record_comes_back_to_the_byte_with_one_insertion_before_its_line_end(
     tmp_path: Path, file: tuple[str, str, list[tuple[str, int]], str], encoding: str, chunk: int

@@ -45,6 +45,21 @@ RECORD_COLUMNS: Final = ("b_no", "name", "address", "zipcode")  # roles that the
 
 CONTEXT_COLUMNS: Final = ("confirmed",)  # for the embedded engine alone: the day when the address was last confirmed
 
+NAMING_ROLES: Final = ("letter_id", "registered", "key", "recipient")  # what names a letter in a list of outcomes
+
+# roles of outcomes; one of b_no, row_id and NAMING_ROLES is required
+OUTCOME_ROLES: Final = (
+    "b_no",
+    "address",
+    "bounced",
+    "reason",
+    "returned",
+    "mailed",
+    "zipcode",
+    *NAMING_ROLES,
+    "row_id",
+)
+
 BIZ_STATUSES: Final = ("active", "suspended", "closed", "unregistered", "unknown")
 GRADES: Final = ("A", "B", "C", "D", "E")
 ACTIONS: Final = ("send", "fix_address", "confirm", "hold", "do_not_send")
@@ -244,6 +259,10 @@ KOREAN_ROLES: Final = {
     "returned": "반송일",
     "mailed": "발송일",
     "row_id": "행번호",
+    "letter_id": "봉투번호",
+    "registered": "등기번호",
+    "key": "고객코드",
+    "recipient": "받는분",
 }  # in messages and options
 
 

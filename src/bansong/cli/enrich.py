@@ -28,6 +28,7 @@ from bansong.cli.console import (
 )
 from bansong.cli.options import (
     PATH,
+    ParsedType,
     account_options,
     add_all,
     chosen_status,
@@ -39,7 +40,7 @@ from bansong.cli.options import (
     options_of,
     progress_option,
 )
-from bansong.run.options import LocalOptions, RunOptions, WriteOptions, installed_lines
+from bansong.run.options import LocalOptions, RunOptions, WriteOptions, installed_lines, parse_won
 
 _planned_options: Final = add_all(
     [
@@ -136,7 +137,9 @@ def _goes_to_stdout(given: Mapping[str, Any]) -> bool:
 @click.command(short_help="Write a run as one page to read, print and pass on.")
 @click.argument("run", metavar="RUN|FILE")
 @click.option("-o", "--output", type=PATH, required=True, help="Where the page goes: OUT.html.")
-@click.option("--letter-cost", type=float, metavar="WON", help="What a letter costs: the page says what is at stake.")
+@click.option(
+    "--letter-cost", type=ParsedType("WON", parse_won), help="What a letter costs: the page says what is at stake."
+)
 @click.option("--before", metavar="FILE", help="The enriched file of an earlier run, to say what changed since.")
 @click.option("--unmask", is_flag=True, help="Show numbers, names and addresses in the clear.")
 @click.option("--sheet", metavar="NAME", help="The sheet of an enriched workbook.")

@@ -108,7 +108,10 @@ def keys_of(scope: str, records: Sequence[Record]) -> dict[Record, bytes]:
 
 
 def scope_of(origin: str, offline: bool | None, paid: bool | None) -> str:
-    """Return what a ledger key depends on besides the record: the service, and flags that may change its answer."""
+    """Return the part of a ledger key that all lookups of a run share: the service's URL and two request flags.
+
+    An answer in the ledger is reused only within the same scope, since another service or flag may answer differently.
+    """
     return _BETWEEN.join((origin, f"offline={offline}", f"paid={paid}"))
 
 

@@ -166,6 +166,7 @@ class EnrichKeywords(FrameKeywords, ReadKeywords, total=False):
     manifest: str | Path | None
     split: str | None
     letters: str | Path | None
+    letter_columns: Sequence[str]
     letter_cost: float | None
     allow_empty: bool
     report: str | Path | None
@@ -246,7 +247,8 @@ def enrich(
     address was understood), ``district_code`` (법정동코드), ``building_code`` (도로명주소관리번호).
 
     ``split="action"`` writes a file for each action beside the output, ``OUT.send.EXT`` and so on. ``letters``: a file
-    for the mail house, a row for each letter to be sent, sorted by postal code; ``letter_cost``: won a letter, for what
+    for the mail house, a row for each letter to be sent, sorted by postal code, with ``letter_columns`` (headers of
+    yours) and the customers' keys; ``letter_cost``: won a letter, for what
     is saved. An existing list is not replaced by an empty one unless ``allow_empty``; an ``OUT.send.EXT`` is kept as
     ``.bak``. ``report``: a web page of the run, in which people's data is masked unless ``unmask``. ``review``: a
     workbook of unsure addresses to choose from, for :func:`bansong.apply_review`. ``choices``: where the chosen

@@ -17,14 +17,16 @@ import polars as pl
 from bansong.base import business_number
 from bansong.base.errors import ColumnError, LabelError, OutputError, Problem, UsageError
 from bansong.base.files import as_path, describe_given, is_remote, make_folders, state_directory
-from bansong.base.messages import Option, Phrase, count_rows, describe_os_error, gettext_of
+from bansong.base.messages import Option, Phrase, count_rows, describe_os_error, gettext_noop, gettext_of
 from bansong.base.options import ENGINE_KINDS, ReadOptions
 from bansong.base.publish import same_file
 from bansong.base.remote import fetch_file
 from bansong.base.schema import ADDED_COLUMNS, HEADERS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, code_expr
+from bansong.history.letters import list_columns
 from bansong.run.report import Report
 from bansong.tables.detect import FILE_OPTIONS, open_table, reading
 from bansong.tables.earlier_columns import EarlierColumns, find_earlier_columns
+from bansong.tables.headers import level_of
 from bansong.tables.nested import choose_nested, unfold
 from bansong.tables.roles import role_cell
 from bansong.tables.table import AS_FOUND, Table
@@ -237,6 +239,11 @@ ROW_COUNT_DIFFERS: Final = Problem(
     "{path}: has {rows}, run {run_id} wrote {enriched_rows:,}; give the file as it was written",
 )
 
+_LIST_OF_LETTERS: Final = gettext_noop(
+    "{path}: is a list of letters: without probabilities nothing is learned, and without business numbers no later run "
+    "knows what came back; for both, record what `output=` writes once more, with the enriched file as `file=`"
+)
+
 LETTER_SCHEMA: Final = {  # rows of an enriched file; `b_no` is ten digits, `reasons` one text
     "row_id": pl.UInt32,
     "b_no": pl.String,
@@ -262,6 +269,7 @@ class OpenMailing:
     columns: Mapping[str, str]
     by: Enrichment | None  # the run that wrote it
     notes: tuple[str, ...]
+    key: Choice | None = None  # the column of the customer's key
 
     @property
     def path(self) -> Path:
@@ -304,10 +312,16 @@ class OpenMailing:
 
 @contextmanager
 def open_mailing(
-    run: str | Path | None, file: str | Path | None, read: ReadOptions = AS_FOUND, *, besides: Sequence[str] = ()
+    run: str | Path | None,
+    file: str | Path | None,
+    read: ReadOptions = AS_FOUND,
+    *,
+    besides: Sequence[str] = (),
+    key: str | None = None,
 ) -> Iterator[OpenMailing]:
     """Open an enriched file, given as ``file`` or by its ``run`` (id or path of a manifest)."""
-    # ``besides``: further columns for the frame of letters
+    # ``besides``: further columns for the frame of letters; with letter_id, ``file`` may be a list of letters.
+    # ``key``: header of the column with the customer's key, by default found
     given = as_path(file) if file is not None else None
     by = find_run(run, given) if run is not None else None
     path = output_of(by) if given is None and by is not None else given
@@ -315,29 +329,36 @@ def open_mailing(
         raise UsageError(MAILING_NOT_GIVEN)
     read = replace(read, sheet=by.sheet) if read.sheet is None and by is not None else read
     with open_table(path, read, options=FILE_OPTIONS) as table:
-        prefix, ours = _find_our_columns(table)
+        prefix, ours = _find_our_columns(table, or_list="letter_id" in besides)
         with reading(table):
             rows = table.count()
         table, notes = replace(table, rows=rows), tuple[str, ...]()
         if by is not None and rows != by.rows:
             found = {"rows": count_rows(rows), "run_id": by.run_id, "enriched_rows": by.rows}
             raise LabelError(ROW_COUNT_DIFFERS, path=path, **found)
-        if by is None:
+        if is_list := not ours.nine:
+            notes = (Phrase(_LIST_OF_LETTERS, path=path),)
+        elif by is None:
             by, notes = find_writer(path, rows, table.name)
         unfolded, columns = _record_columns(table, ours.places, by)
-        letters = _letters(unfolded, ours.nine, columns, besides)
+        taken = {*ours.places, *(part.column for choice in columns.values() for part in choice.parts)}
+        naming = list_columns(unfolded, taken, key) if "key" in besides else {}
+        recipient = {"name": naming["recipient"]} if "recipient" in naming else {}
+        letters = _letters(unfolded, ours.nine, naming | recipient | columns, besides)
+        letters = letters.with_columns(pl.lit("send").alias("action")) if is_list else letters
         with reading(table):
             id_ = by.id if by else _content_id(letters)
         places = {role: choice.spell(lambda part: f"#{part.column + 1}") for role, choice in columns.items()}
         try:
-            yield OpenMailing(id_, table, prefix, letters, rows, places, by, notes)
+            yield OpenMailing(id_, table, prefix, letters, rows, places, by, notes, naming.get("key"))
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException):  # PanicException is no Exception
             with reading(table):  # name the file only if reading it alone fails
                 letters.select(pl.all().null_count()).collect(engine="streaming")
             raise
 
 
-def _find_our_columns(table: Table) -> tuple[str, EarlierColumns]:
+def _find_our_columns(table: Table, *, or_list: bool) -> tuple[str, EarlierColumns]:
+    # ``or_list``: a list of letters has none
     ends = [re.sub(r"_bv[0-9]*$", "", header) for header in table.headers]
     firsts = [headers[ADDED_COLUMNS[0]] for headers in HEADERS.values()]
     prefixes = {end.removesuffix(first) for end in ends for first in firsts if end.endswith(first)}
@@ -346,6 +367,8 @@ def _find_our_columns(table: Table) -> tuple[str, EarlierColumns]:
             ours = find_earlier_columns(table, prefix)
         if ours.is_whole:
             return prefix, ours
+    if or_list and any(level_of("letter_id", header) for header in table.headers):
+        return "", EarlierColumns()
     first, *_, last = ADDED_COLUMNS
     raise LabelError(ADDED_COLUMNS_MISSING, name=table.name, first_column=first, last_column=last)
 

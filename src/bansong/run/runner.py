@@ -100,7 +100,8 @@ class AnswersOfAll:
         answers.sink_ipc(whole, compression="lz4", record_batch_size=_BATCH_ROWS, engine="streaming")
         answered = pl.scan_ipc(whole)
         names = answered.collect_schema().names()
-        columns = _KEPT | _KEPT_FOR_PAGE if self.wanted.page is not None else _KEPT
+        columns = _KEPT | dict.fromkeys(side_files.carried_columns(names), pl.String)
+        columns |= _KEPT_FOR_PAGE if self.wanted.page is not None else {}
         answered.select(
             pl.lit(file).alias(FILE),
             (pl.col(ROW_ID).cast(pl.Int64) + first_row).alias("row"),
@@ -112,6 +113,11 @@ class AnswersOfAll:
         self.paths.append(kept)
         return answered
 
+    @property
+    def _rows(self) -> pl.LazyFrame:
+        # tables may carry columns of their own
+        return pl.concat(map(pl.scan_ipc, self.paths), how="diagonal").with_row_index(ROW_ID)
+
     def publish(self, failed: dict[str, str], *, complete: bool) -> side_files.WrittenSides | None:
         # unless ``complete``, the reason for a missing list goes into ``failed``
         if not complete:
@@ -122,7 +128,7 @@ class AnswersOfAll:
             return None
         if not self.wanted.counts_letters:
             return None
-        answers = side_files.mark_letters(with_duplicates(pl.scan_ipc(self.paths).with_row_index(ROW_ID)))
+        answers = side_files.mark_letters(with_duplicates(self._rows))
         with ExitStack() as backups, ExitStack() as files:
             reserved = self.wanted.reserve(files)
             written = reserved.write_letters(answers)
@@ -135,7 +141,7 @@ class AnswersOfAll:
         from bansong.run.page import render_into  # few runs make a page
         from bansong.run.page_figures import collect_figures
 
-        figures = collect_figures(pl.scan_ipc(self.paths).with_row_index(ROW_ID), unmask=self.wanted.unmask)
+        figures = collect_figures(self._rows, unmask=self.wanted.unmask)
         report = replace(report, beside=replace(report.beside or side_files.WrittenSides(), page=page))
         with publish_file(page) as temporary:
             render_into(temporary, figures, record_of_files(report), self.wanted.letter_cost, None)

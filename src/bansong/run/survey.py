@@ -47,7 +47,7 @@ from bansong.run.columns import (
 from bansong.run.options import WriteOptions
 from bansong.run.outputs import Outputs
 from bansong.run.report import Report
-from bansong.run.side_files import SideFiles
+from bansong.run.side_files import CARRIED, CARRIED_KEY, SideFiles
 from bansong.tables.columns import Chosen, kept_columns, listed_headers, named_column
 from bansong.tables.detect import EXTENSIONS, STREAM, keep_input, name_input, open_table, reading
 from bansong.tables.earlier_columns import EarlierColumns, added_later, find_earlier_columns
@@ -101,6 +101,7 @@ class PreparedTable:
     lang: Lang = "en"  # the language of the headers of the added columns, and of the words in them
     earlier: EarlierColumns = field(default_factory=EarlierColumns)
     merged: tuple[Mapping[str, object], ...] = ()  # inputs that became this table
+    carried: Mapping[str, str] = field(default_factory=dict)  # columns of the list of letters → ids of the user's
 
     @property
     def header_unsure(self) -> bool:
@@ -223,7 +224,22 @@ def prepare_output(
     if len(table.sheets) > 1:
         every = parameter("sheet", ALL_SHEETS)
         lost += (gettext("{option} takes every sheet that holds business numbers", option=every),)
-    return replace(prepared, warnings=(*prepared.warnings, *lost))
+    carried = columns_for_letters(prepared, write.letter_columns) if write.letters is not None else {}
+    return replace(prepared, warnings=(*prepared.warnings, *lost), carried=carried)
+
+
+def columns_for_letters(prepared: PreparedTable, asked: Sequence[str] = ()) -> dict[str, str]:
+    """Return the columns that a list of letters has besides (``CARRIED…``) → ids of the user's columns."""
+    from bansong.history.letters import key_columns
+
+    table = prepared.table
+    record = {part.column for choice in prepared.chosen.values() for part in choice.parts}
+    with reading(table):
+        keys = key_columns(table, {*prepared.earlier.places, *record})[:1]
+    names = [name for item in asked for name in item.split(",") if name.strip()]
+    places = [named_column(table, name, "letter_columns") for name in names]
+    marks = {**dict.fromkeys(places, CARRIED), **dict.fromkeys(keys, CARRIED_KEY)}
+    return {f"{marks[place]}{table.headers[place]}": table.ids[place] for place in dict.fromkeys([*keys, *places])}
 
 
 INPUT_CHANGED: Final = Problem("inputs.input_changed", "{path}: was changed while it was being verified; run again")

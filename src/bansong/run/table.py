@@ -103,6 +103,7 @@ class EngineStep:
 
 
 _FEW_CELLS: Final = 300_000  # 10,000 rows of 30 columns
+_FEW_ROWS: Final = 100  # so few that their columns need not be counted, which takes 2 ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class AnsweredRecords:
         answered = self.answers.of(with_found_features(rows, self.features))
         # The streaming engine cuts rows into a batch a core, and each batch has the fixed cost of all readings of an
         # address: two batches of 150 rows take twice the time of one of 300.
-        if self.count * len(answered.collect_schema()) <= _FEW_CELLS:
+        if self.count <= _FEW_ROWS or self.count * len(answered.collect_schema()) <= _FEW_CELLS:
             return answered.collect(engine="in-memory").lazy()
         return answered
 
@@ -261,6 +262,8 @@ class TableRun:
         # the tally is of the same pass: one of its own could disagree
         target, sides, purchase = files.target, files.sides, answered.answers.purchase
         answers = answered.of(accounting.with_plan_columns(self.rows))
+        carried = self.prepared.carried.items()
+        answers = answers.with_columns(pl.col(id_).cast(pl.String).alias(name) for name, id_ in carried)
         if self.with_outcomes:
             answers = _with_outcomes(answers, self.known.outcomes() if self.known else None)
         answers = self._with_extras(answers if self.observe is None else self.observe(answers))
