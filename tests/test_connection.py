@@ -191,7 +191,7 @@ async def test_an_answer_that_drips_ends_some_day(monkeypatch: pytest.MonkeyPatc
 
     with serving(script) as server:
         async with client(server, timeout=0.3) as service:
-            with pytest.raises(DoubtError, match="no end of the answer within 0.6 s"):
+            with pytest.raises(DoubtError, match=r"no end of the answer within 0\.6 s"):
                 await (service.create_batch(CONTENT) if is_upload else service.verify("1248100998"))
         done.set()
 
