@@ -11,6 +11,7 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -135,7 +136,8 @@ def find_foreign(files: Mapping[Path, Path], *, extends: bool = False) -> list[P
         # by the name alone: folders may be moved
         name = os.path.basename(os.path.realpath(path))  # noqa: PTH119 - of a link, the file it leads to
         record = state_directory() / "written" / hashlib.sha256(os.fsencode(name)).hexdigest()
-        known, old, new = _read_record(record), _digest(path), _digest(finished)
+        with ThreadPoolExecutor(2) as pool:
+            known, (old, new) = _read_record(record), pool.map(_digest, (path, finished))
         if old == new:  # nothing changes: a foreign content stays foreign
             continue
         if old not in (None, *known):

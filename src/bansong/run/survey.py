@@ -54,7 +54,7 @@ from bansong.tables.earlier_columns import EarlierColumns, added_later, find_ear
 from bansong.tables.inputs import NO_FILE_USABLE, InputFile
 from bansong.tables.nested import choose_nested, held_choice, unfold
 from bansong.tables.streams import unpacked_name
-from bansong.tables.table import Table, contract_name
+from bansong.tables.table import AS_FOUND, Table, contract_name
 
 OPTION_NOT_FOR_FORMAT: Final = Problem(
     "outputs.option_not_for_format", "{path}: {option} is for CSV files and workbooks, this output is {format}"
@@ -119,13 +119,12 @@ class PreparedTable:
         return engine.prepare(Records(self.rows, priority=priority))
 
 
-_READ_AS_FOUND: Final = ReadOptions()
 _WRITE_AS_READ: Final = WriteOptions()
 
 
 def prepare_table(
     table: Table,
-    read: ReadOptions = _READ_AS_FOUND,
+    read: ReadOptions = AS_FOUND,
     write: WriteOptions = _WRITE_AS_READ,
     engine: EngineKind | None = None,
 ) -> PreparedTable:
