@@ -11,6 +11,7 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import count
@@ -134,7 +135,8 @@ def find_foreign(files: Mapping[Path, Path], *, extends: bool = False) -> list[P
         if is_remote(path):
             continue
         record = record_of_name(path)
-        known, old, new = _read_record(record), _digest(path), _digest(finished)
+        with ThreadPoolExecutor(2) as pool:
+            known, (old, new) = _read_record(record), pool.map(_digest, (path, finished))
         if old == new:  # nothing changes: a foreign content stays foreign
             continue
         if old not in (None, *known):

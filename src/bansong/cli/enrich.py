@@ -116,7 +116,7 @@ def _chosen_options(options: dict[str, Any]) -> dict[str, Any]:
         del given["headers"]
     into_folder = output is not None and (output.endswith(os.sep) or os.path.isdir(output))  # noqa: PTH112 - raises for no name
     is_one = len(inputs) == 1 and is_one_file(inputs[0]) and len(sheets) < 2 and ALL_SHEETS not in sheets
-    is_alone = is_one and not into_folder and not given.get("keep_going")
+    is_alone = is_one and not into_folder and not given.get("keep_going") and not given.get("merge")
     return given | {"input": inputs[0] if is_alone else inputs, "status": status}
 
 

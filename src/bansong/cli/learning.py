@@ -98,8 +98,8 @@ def calibrate(files: tuple[Path, ...], labels: Path | None, dry_run: bool, repor
         from bansong.learning.calibrate import calibrate as learn
 
         result = learn(labels=labels, dry_run=dry_run)
+        print_result(as_json, result.as_dict(), [result.headline, "", *pair_lines(result.lines())])
         warn(result.warnings)
-        print_result(as_json, result.as_dict(), pair_lines(result.lines()))
         click.get_current_context().exit(result.exit_code)
 
 
@@ -107,14 +107,14 @@ def _report(files: tuple[Path, ...], labels: Path | None, as_json: bool) -> None
     from bansong.learning.report import file_calibration, store_calibration
 
     reports = {str(path): file_calibration(path) for path in files} or dict([store_calibration(labels)])
-    for name, report in reports.items():
-        warn(f"{name}: {warning}" for warning in report.warnings)
     value = {"reports": [{"labels": name, **report.as_dict()} for name, report in reports.items()]}
     print_result(as_json, value, (line for name, report in reports.items() for line in _report_lines(name, report)))
+    for name, report in reports.items():
+        warn(f"{name}: {warning}" for warning in report.warnings)
 
 
 def _report_lines(name: str, report: Calibration) -> list[str]:
-    lines = [*pair_lines([(gettext("labels"), name), *report.lines()])]
+    lines = [report.headline, "", *pair_lines([(gettext("labels"), name), *report.lines()])]
     lines += _frame_lines(gettext("reliability, by tenths of the rows"), report.frame)
     for column, frame in report.groups.items():
         lines += _frame_lines(gettext("by {column}", column=gettext(column)), frame)

@@ -84,7 +84,8 @@ def _is_totals_row(table: Table, chosen: Mapping[str, Choice], texts: Collection
 
 
 def _is_header(table: Table, place: int, cell: pl.Expr) -> pl.Expr:
-    return cell.cast(pl.String).fill_null("").str.strip_chars() == table.headers[place].strip()
+    header, text = table.headers[place].strip(), cell.cast(pl.String).str.strip_chars()
+    return text == header if header else text.fill_null("") == ""  # null for most rows, which costs nothing
 
 
 CROWDED: Final = "crowded"

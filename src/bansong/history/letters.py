@@ -16,8 +16,7 @@ from bansong.engine.overlays import address_key
 from bansong.engine.records import ROW_ID, look_up
 from bansong.engine.text import postal_digits
 from bansong.tables.headers import level_of
-from bansong.tables.roles import SAMPLE_ROWS
-from bansong.tables.table import Table
+from bansong.tables.table import SAMPLE_ROWS, Table
 
 # no vowels, so no words, months or exponents; a prime count, so that every error in one or two signs is noticed
 _LETTERS: Final = "BCDFGHJKLMNPQRSTVWXYZ"
@@ -161,7 +160,7 @@ def _first_texts(table: Table, taken: Collection[int]) -> pl.DataFrame:
     kinds = {place: schema[id_] for place, id_ in enumerate(table.ids) if place not in taken}
     free = [place for place, dtype in kinds.items() if dtype == pl.String or dtype.is_integer()]
     cells = (_non_blank(pl.col(table.ids[place]).cast(pl.String)).alias(str(place)) for place in free)
-    return table.frame.head(SAMPLE_ROWS).select(cells).collect()
+    return table.head(SAMPLE_ROWS).select(cells).collect()
 
 
 def _is_headed(table: Table, role: str, place: int) -> bool:

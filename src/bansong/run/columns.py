@@ -16,7 +16,16 @@ from bansong.base.errors import LabelError, Notice, OutputError, Problem, UsageE
 from bansong.base.files import as_path, is_remote, path_on_disk
 from bansong.base.messages import Lang, Option, Phrase, count_rows, gettext, gettext_noop
 from bansong.base.publish import backed_up, find_foreign, publish_file, same_file
-from bansong.base.schema import ADDED_COLUMNS, EXTRA_COLUMNS, HEADERS, KOREAN_ROLES, LABEL_COLUMNS, language_of_columns
+from bansong.base.schema import (
+    ADDED_COLUMNS,
+    EXTRA_COLUMNS,
+    FILE,
+    FILE_HEADERS,
+    HEADERS,
+    KOREAN_ROLES,
+    LABEL_COLUMNS,
+    language_of_columns,
+)
 from bansong.engine.address.attach import building_code
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.local import DISTRICT_CODE, MATCH_LEVEL, NUMBER, PLACE
@@ -129,7 +138,7 @@ def lay_out_columns(
     for name in names:
         if name in ours:
             continue
-        wanted = f"{prefix}{HEADERS[lang][name]}"
+        wanted = f"{prefix}{FILE_HEADERS[lang] if name == FILE else HEADERS[lang][name]}"
         header, again = wanted, 1
         while header.casefold() in taken:
             header, again = f"{wanted}_bv{again if again > 1 else ''}", again + 1

@@ -27,7 +27,7 @@ from bansong.run.changes import without_space
 from bansong.run.columns import keep_apart
 from bansong.run.manifest import DECIDED, agreements, find_record, row_digests
 from bansong.run.options import WriteOptions
-from bansong.run.runner import AnswersForLetters
+from bansong.run.runner import AnswersOfAll
 from bansong.run.side_files import SideFiles, WrittenSides
 from bansong.run.survey import PreparedTable, columns_for_letters, prepare_table
 from bansong.tables.detect import open_table, reading
@@ -267,15 +267,17 @@ def letters(
     refuse_after_fork()
     check_keywords(letters, options, ReadKeywords)
     path, wanted = as_path(file), WriteOptions(letters=output, letter_cost=letter_cost, allow_empty=allow_empty)
-    sides = SideFiles.of_letters(wanted)
+    sides = SideFiles.of_run(wanted)
     if not isinstance(options.get("sheet"), str | None) or options.get("sheet") == ALL_SHEETS:
         raise UsageError(ONE_SHEET_ONLY, path=path, option=Option("sheet", "NAME"))
     keep_apart({"input": path}, {"letter list": sides.letters}, in_place=False)
     with private_folder() as folder, open_output(path, ReadOptions(**options), prefix) as (prepared, rows):
-        first_row, kept = prepared.table.first_row, AnswersForLetters(folder, sides)
+        first_row, kept = prepared.table.first_row, AnswersOfAll(folder, sides)
         carried = columns_for_letters(prepared, letter_columns).items()
         rows = rows.with_columns(pl.col(id_).cast(pl.String).alias(name) for name, id_ in carried)
-        answers = parse_reasons(kept.keep(rows.with_columns(pl.col("row_status").fill_null("verified"))), "reasons")
+        answers = parse_reasons(
+            kept.keep(rows.with_columns(pl.col("row_status").fill_null("verified")), "", first_row), "reasons"
+        )
         sent = answers.filter(pl.col("action") == "send", ~_may_be_ours()).select(pl.col(ROW_ID) + first_row)
         wrong = answers.filter(~pl.col("action").is_in(ACTIONS)).select(pl.col(ROW_ID) + first_row, "action").collect()
         if wrong.height:

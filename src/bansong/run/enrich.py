@@ -161,6 +161,7 @@ class EnrichKeywords(FrameKeywords, ReadKeywords, total=False):
     backup: bool
     select: Sequence[str] | None
     summary: bool
+    merge: bool
     with_outcomes: bool
     manifest: str | Path | None
     split: str | None
@@ -218,7 +219,8 @@ def enrich(
     for a single file it may be a file. ``sheet`` may be several names, or ``*``: every sheet with business numbers. A
     lookup that several files share is bought once; addresses and numbers are counted over all files. Every input is
     read, and every output is checked, before anything is bought; an input that cannot be enriched ends the run, or is
-    left out with ``keep_going``.
+    left out with ``keep_going``. ``merge`` writes one file, ``output``: all rows in the order of the inputs, columns
+    with one header as one, and a column ``file`` before the nine.
 
     ``columns`` maps roles (``b_no``, ``name``, ``address``, ``zipcode``, ``confirmed``) to headers: several in a list,
     or with ``+`` between, make up one value (``{"address": ["기본주소", "상세주소"]}``); with ``|`` between, each row
@@ -282,7 +284,7 @@ def enrich(
     of_run: dict[str, Any] = {"start": start, "known": known, "cancel": cancel, "status": asking}
     of_run["model"] = Path(local.model) if isinstance(local.model, str | Path) else None
     answering = request.open(known.history if known else None, own.choices)
-    if isinstance(input, str | Path) and (own.keep_going or not is_one_file(input)):
+    if isinstance(input, str | Path) and (own.keep_going or writes.merge or not is_one_file(input)):
         raise UsageError(INPUTS_NOT_LISTED, path=str(input))
     with progress_asked(None if dry_run else own.progress, request.progress_unit) as of_run["progress"]:
         run = Run.over(input, output, answering, reads, writes, keep_going=own.keep_going, **of_run)

@@ -53,7 +53,7 @@ def default_manifest(run_id: str) -> Path:
 
 def record_of(report: Report) -> dict[str, object]:
     """Return the manifest of a run over one table."""
-    return report.as_dict() | {"inputs": [{"path": report.input, "sha256": report.input_sha256}]}
+    return report.as_dict() | {"inputs": [*report.merged] or [{"path": report.input, "sha256": report.input_sha256}]}
 
 
 def write_manifest(record: Mapping[str, object], path: Path) -> None:

@@ -142,6 +142,12 @@ class WriteOptions(Options):
         configurable=True,
         help="ko: Korean headers for the added columns of a CSV file or workbook, and Korean words in them.",
     )
+    merge: bool = option(
+        False,
+        flag="--merge",
+        help="Write one file with the rows of all inputs, -o OUT: the column `file` says which input a row is from. "
+        "--split and --review are of this file then.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

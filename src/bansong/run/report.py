@@ -183,7 +183,8 @@ class Report(Shown):
     ``counts`` has all six row states and adds up to ``rows``. ``seconds`` is wall time. ``output``, ``manifest``,
     ``account`` and ``statuses`` are ``None`` for a dry run. ``table``: the input with its sheet; ``sheet``: the sheet's
     name if there are several. ``backup``: copy of a replaced output; ``kept``: copies of replaced files that people may
-    have edited, by path. ``purchase``: only for engines that buy. ``addresses``: rows by match level in the gazetteer.
+    have edited, by path. ``merged``: path, rows and SHA-256 of inputs that became one
+    table. ``purchase``: only for engines that buy. ``addresses``: rows by match level in the gazetteer.
     ``history``: known earlier letters. ``decisions``: what people decided in an earlier output. ``asked``: the tax
     authority's statuses. ``beside``: further files, counts of letters. ``replaced``: if the input is an earlier
     output, its changed cells by column. ``input_version``: ETag of a remote input. ``read_figures``: reads the output
@@ -217,6 +218,7 @@ class Report(Shown):
     kept: Mapping[str, str] = field(default_factory=dict)
     decisions: Decisions | None = None
     read_figures: Callable[[], RunFigures] | None = field(default=None, compare=False)
+    merged: tuple[Mapping[str, object], ...] = ()
 
     @property
     def rows(self) -> int:

@@ -18,7 +18,7 @@ from bansong.base.files import RemotePath, as_path
 from bansong.base.messages import Lang, Option, current_language, gettext, ngettext
 from bansong.base.publish import publish_file
 from bansong.base.remote import fetch_file, look_at_output
-from bansong.base.schema import ACTIONS, HEADERS, role_word, word_of
+from bansong.base.schema import ACTIONS, HEADERS, WAITING, role_word, word_of
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.local import NUMBER
 from bansong.engine.records import ROW_ID, look_up
@@ -132,7 +132,7 @@ def count_letters(answers: pl.LazyFrame, cost: float | None, *, listed: bool) ->
         "letters": pl.col(LETTER).sum(),
         "repeated": ((action == "send") & ~pl.col(LETTER)).sum(),
         "stopped": (action == "do_not_send").sum(),
-        "waiting": action.is_in(["confirm", "fix_address", "hold"]).sum(),
+        "waiting": action.is_in(WAITING).sum(),
     }
     found = answers.select(**counts).collect(engine="streaming").row(0, named=True)
     lacking = [pl.col(name).null_count().alias(gap) for name, gap in _GAPS.items()]
@@ -243,7 +243,7 @@ PARTS: Final = (*ACTIONS, OTHER)  # one file each; `other` for rows without one 
 KOREAN_SPLIT: Final = HEADERS["ko"]["action"]
 
 
-def _split_paths(output: Path, lang: Lang) -> dict[str, Path]:
+def split_paths(output: Path, lang: Lang) -> dict[str, Path]:
     # OUT.csv.gz → OUT.send.csv.gz, OUT.발송.csv.gz; empty ones are written, too, to replace those of an earlier run
     plain = unpacked_name(output)
     format = output_format(plain)
@@ -365,25 +365,25 @@ class SideFiles:
         """Choose the paths of the requested files; a review needs the ``gazetteer`` that corrects addresses."""
         if write.split not in (None, "action", KOREAN_SPLIT):
             raise UsageError(SPLIT_COLUMN_INVALID, by=write.split)
-        page = as_path(write.report) if write.report is not None else None
-        if write.unmask and page is None:
-            raise UsageError(UNMASK_WITHOUT_REPORT)
         korean = write.headers == "ko" or write.split == KOREAN_SPLIT
-        parts = _split_paths(target.path, "ko" if korean else "en") if write.split else {}
+        parts = split_paths(target.path, "ko" if korean else "en") if write.split else {}
         review = as_path(write.review) if write.review is not None else None
         if review is not None:
             check_review(review, gazetteer)
-        letters = cls.of_letters(write)
-        return replace(letters, parts=parts, page=page, unmask=write.unmask, review=review, gazetteer=gazetteer)
+        return replace(cls.of_run(write), parts=parts, review=review, gazetteer=gazetteer)
 
     @classmethod
-    def of_letters(cls, write: WriteOptions) -> SideFiles:
-        """Choose only the file and price of letters; raise :class:`UsageError` if one of them is unusable."""
+    def of_run(cls, write: WriteOptions) -> SideFiles:
+        """Choose the files of which a run over several tables has one: letters and page."""
         check_letter_cost(write.letter_cost)
+        page = as_path(write.report) if write.report is not None else None
+        if write.unmask and page is None:
+            raise UsageError(UNMASK_WITHOUT_REPORT)
         letters = as_path(write.letters) if write.letters is not None else None
         if letters is not None and letters.suffix.lower() in output_format(letters).can.spliced_only:
             raise UsageError(LETTERS_NOT_WORKBOOK, path=letters)
-        return cls(letters=letters, letter_cost=write.letter_cost, allow_empty=write.allow_empty)
+        cost, unmask, allow_empty = write.letter_cost, write.unmask, write.allow_empty
+        return cls(letters=letters, letter_cost=cost, allow_empty=allow_empty, page=page, unmask=unmask)
 
     @property
     def counts_letters(self) -> bool:

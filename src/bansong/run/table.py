@@ -335,6 +335,7 @@ class TableRun:
             input=str(self.path),
             table=self.prepared.table.name,
             columns=chosen,
+            merged=self.prepared.merged,
             versions=versions_of(self.engine, self.known),
             plan=plan,
             statuses=statuses,

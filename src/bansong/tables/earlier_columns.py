@@ -29,8 +29,8 @@ from bansong.base.schema import (
     REASON_SEPARATOR,
     ROW_STATUSES,
 )
-from bansong.tables.roles import PROVINCE, SAMPLE_ROWS
-from bansong.tables.table import Table, contract_name
+from bansong.tables.roles import PROVINCE
+from bansong.tables.table import SAMPLE_ROWS, Table, contract_name
 
 _MANY: Final = 6  # users do not have so many of the nine headers
 _SOME: Final = 3
@@ -147,7 +147,7 @@ def _judge(table: Table, candidates: Sequence[_Candidate]) -> list[_Candidate]:
     ids = table.ids
     schema = table.frame.collect_schema()
     cells = {one: _text(pl.col(ids[one.place]), schema[ids[one.place]]) for one in candidates}
-    sample = table.frame.head(SAMPLE_ROWS).select(cell.alias(f"c{one.place}") for one, cell in cells.items()).collect()
+    sample = table.head(SAMPLE_ROWS).select(cell.alias(f"c{one.place}") for one, cell in cells.items()).collect()
     shares = sample.select(_is_ours(one.name, _cell(one)).mean().alias(f"c{one.place}") for one in candidates)
     has_own_words = _has_own_words(sample, candidates)
     judged = [replace(one, level=_level(one, shares[f"c{one.place}"].item(), has_own_words)) for one in candidates]

@@ -165,6 +165,7 @@ BINARY_NOT_WRITABLE: Final = Problem(
 TEXTS: Final = (pl.String, pl.Categorical, pl.Enum)
 KEPT: Final = "kept"  # contract name of columns that people added to an earlier output: `kept+1`, `kept+2`, …
 RAW: Final = "raw"  # a JSON table's extra column: the text of each object as it stands in the file
+SAMPLE_ROWS: Final = 1000  # rows by which columns are chosen
 _SHOWN_HEADERS: Final = 5
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _ABOVE_FORMULA: Final = "A"  # the first text behind all that begin with one of :data:`_FORMULA`
@@ -195,6 +196,7 @@ class Table:
     sheets: tuple[str, ...] = ()  # a workbook's visible ones with business numbers, if the reader looked for them
     first_row: int = 1  # its number in messages
     loose: bool = False  # it may be no table at all, but prose in one column or a single JSON object
+    beginning: pl.LazyFrame | None = None  # `SAMPLE_ROWS` or more, if ``frame`` reads far ahead
 
     @property
     def path(self) -> Path | None:
@@ -203,6 +205,9 @@ class Table:
     @property
     def ids(self) -> list[str]:
         return column_ids(len(self.headers))
+
+    def head(self, rows: int) -> pl.LazyFrame:
+        return (self.frame if self.beginning is None else self.beginning).head(rows)
 
     def count(self) -> int:
         if self.rows is not None:

@@ -14,12 +14,13 @@ from zipfile import ZipFile
 import polars as pl
 
 from bansong.base.errors import OutputError, Problem
-from bansong.base.messages import gettext
-from bansong.base.schema import ACTIONS, GRADES
+from bansong.base.messages import gettext, gettext_noop
+from bansong.base.schema import ACTIONS, GRADES, word_of
 from bansong.tables.excel import sheet_xml
-from bansong.tables.excel.package import SHEET, SUMMARY, apply_edits, copy_package, read_part, sheet_parts
+from bansong.tables.excel.package import GUIDE, SHEET, SUMMARY, apply_edits, copy_package, read_part, sheet_parts
 from bansong.tables.excel.sheet_xml import (
-    GRADE_COLOURS,
+    COLOURED,
+    COLOURS,
     SheetXml,
     Style,
     column_letter,
@@ -45,6 +46,29 @@ CELL_TOO_LONG: Final = Problem(
     "workbook holds; write CSV or Parquet",
 )
 
+_MEANINGS: Final = {
+    "biz_status": gettext_noop("whether the business is open; the reasons name the source and its day"),
+    "bounce_prob": gettext_noop("how likely a letter to this address comes back"),
+    "grade": gettext_noop("the probability as a grade: A under 3 %, B under 8 %, C under 20 %, D under 50 %, E above"),
+    "action": gettext_noop("what to do with the row"),
+    "fixed_zipcode": gettext_noop("the postal code of the corrected address"),
+    "fixed_address": gettext_noop("the official address; empty where it is not certain"),
+    "reasons": gettext_noop("why, the weightiest first; the points add up to the risk"),
+    "row_status": gettext_noop("whether the row was answered, or why not"),
+    "row_note": gettext_noop("the cause, where there is no answer"),
+    "bounced": gettext_noop("whether the last letter came back"),
+    "bounce_reason": gettext_noop("why it came back"),
+    "bounced_at": gettext_noop("when it came back"),
+    "duplicate_of": gettext_noop("the first row with the same number and address (1: the first below the header)"),
+    "match_level": gettext_noop("how far the address was found among the official ones"),
+    "district_code": gettext_noop("the code of the legal district"),
+    "building_code": gettext_noop("the official number of the building's road address"),
+    "send": gettext_noop("mail it, to the corrected address where there is one"),
+    "fix_address": gettext_noop("the address is missing, or is the main reason for the risk: get the right one"),
+    "confirm": gettext_noop("check one thing before you mail: the first reason says which"),
+    "hold": gettext_noop("do not mail yet, telephone first: closed with a low risk, or a risk of 20 to 50 %"),
+    "do_not_send": gettext_noop("do not mail: the business is closed, or the risk is above 50 %"),
+}
 _CHARTED: Final = (set(GRADES), set(ACTIONS))
 _CHART_HEIGHT_ROWS: Final = 15
 _CHOICE_HEADER: Final = 2  # row of a sheet of choices
@@ -92,6 +116,21 @@ def _chart(sheet: Worksheet, section: Section, row: int) -> BarChart:
     chart.dataLabels = DataLabelList(showVal=True, showCatName=False, showSerName=False, showLegendKey=False)
     chart.width, chart.height, chart.gapWidth = 16, 7, 60
     return chart
+
+
+def _add_guide(book: Workbook, result: Enriched) -> None:
+    from openpyxl.styles import Font
+
+    sheet = book.create_sheet(gettext(GUIDE))
+    sheet.column_dimensions["A"].width, sheet.column_dimensions["B"].width = 22, 84
+    words = {code: word_of(code, result.lang) for code in COLOURED["action"]}
+    columns = [(contract_name(column), header) for column, header in result.layout]
+    for name, header in [*(one for one in columns if one[0] in _MEANINGS), ("", ""), *words.items()]:
+        sheet.append([header, gettext(_MEANINGS[name]) if name else None])
+    for cell in sheet["A"]:
+        cell.font = Font(name="Calibri", size=11, bold=True)
+    _colour_words(sheet, f"A{sheet.max_row - len(words) + 1}:A{sheet.max_row}", [*words.values()])
+    _fit_to_page(sheet)
 
 
 def create_workbook(
@@ -161,6 +200,7 @@ def _skeleton(result: Enriched, frame: pl.DataFrame, heights: Sequence[int], sec
         _lay_out(sheet, result, frame, header, header + height)
     if sections:
         add_summary(book, sections)
+        _add_guide(book, result)
     skeleton = io.BytesIO()
     book.save(skeleton)
     return skeleton
@@ -177,8 +217,9 @@ def _lay_out(sheet: Worksheet, result: Enriched, frame: pl.DataFrame, header: in
         sheet.cell(_COLUMNS_ROW, number).number_format = _number_format(column, frame.schema[column])
         width = sheet_xml.WIDTHS.get(contract_name(column)) or _width(name, frame[column])
         sheet.column_dimensions[title.column_letter].width = width
-        if column == "grade":
-            _colour_grades(sheet, f"{title.column_letter}{header + 1}:{title.column_letter}{max(bottom, header + 1)}")
+        if column in COLOURED:
+            cells = f"{title.column_letter}{header + 1}:{title.column_letter}{max(bottom, header + 1)}"
+            _colour_words(sheet, cells, [word_of(code, result.lang) for code in COLOURED[column]])
     for row, shown in enumerate(_AMONG_TEXTS.values(), _AMONG_TEXTS_ROW):
         sheet.cell(row, 1).number_format = shown
     sheet.freeze_panes, sheet.print_title_rows = f"A{header + 1}", f"{header}:{header}"
@@ -191,14 +232,13 @@ def _fit_to_page(sheet: Worksheet) -> None:
     sheet.sheet_properties.pageSetUpPr.fitToPage = True
 
 
-def _colour_grades(sheet: Worksheet, cells: str) -> None:
+def _colour_words(sheet: Worksheet, cells: str, words: Sequence[str]) -> None:
     from openpyxl.formatting.rule import CellIsRule
     from openpyxl.styles import Font, PatternFill
 
-    for grade in GRADES:
-        text, background = GRADE_COLOURS[grade]
+    for word, (text, background) in zip(words, COLOURS, strict=True):
         fill = PatternFill(bgColor=background)
-        rule = CellIsRule(operator="equal", formula=[f'"{grade}"'], font=Font(color=text), fill=fill)
+        rule = CellIsRule(operator="equal", formula=[f'"{word}"'], font=Font(color=text), fill=fill)
         sheet.conditional_formatting.add(cells, rule)
 
 
