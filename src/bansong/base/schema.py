@@ -66,6 +66,8 @@ ACTIONS: Final = ("send", "fix_address", "confirm", "hold", "do_not_send")
 WAITING: Final = ("confirm", "fix_address", "hold")  # actions by which a row waits for somebody
 ROW_STATUSES: Final = ("verified", "cached", "invalid", "pending", "in_doubt", "failed")
 
+DECIDED_MARKS: Final[Mapping[Lang, str]] = {"en": "decided by hand", "ko": "직접 결정"}  # in `row_note`
+
 REASON_SEPARATOR: Final = " | "  # in formats without lists (CSV, Excel)
 
 

@@ -34,6 +34,7 @@ from bansong.cli.options import (
     chosen_status,
     engine_option,
     fetch_options,
+    given_options,
     is_configured,
     json_option,
     local_options,
@@ -157,6 +158,27 @@ def report(as_json: bool, **options: Any) -> None:
 
     written = report_page(**options)
     print_result(as_json, {"page": str(written)}, [gettext("{path} written", path=written)])
+
+
+@click.command(short_help="Write the list for the mail house from an enriched file as people left it.")
+@click.argument("file", metavar="FILE", type=PATH)
+@click.option(
+    "-o", "--output", type=PATH, required=True, help="Where the list goes: OUT.xlsx, .csv, .json or .parquet."
+)
+@options_of(WriteOptions, "letter_columns", "letter_cost", "allow_empty", "prefix")
+@click.option("--sheet", metavar="NAME", help="The sheet of an enriched workbook.")
+@options_of(ReadOptions, "columns", "encoding", "delimiter", "json_path")
+@json_option
+def letters(as_json: bool, **options: Any) -> None:
+    """Write the list for the mail house from an enriched FILE as people left it.
+
+    Their actions, corrected addresses and names count. FILE may be sorted and filtered, with columns added and rows
+    removed. Rows that they set to send against bansong's own answer are counted and named.
+    """
+    with freeze_imports():
+        from bansong.run.decisions import letters as write_letters
+
+    end_with(write_letters(**given_options(options)), as_json)
 
 
 _EXIT_CODES: Final = {"invalid": 2, "failed": 3, "in_doubt": 3, "pending": 5}

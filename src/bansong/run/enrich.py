@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, Final, TypedDict, Unpack, cast, overload
+from typing import Any, Final, Literal, TypedDict, Unpack, cast, overload
 
 import polars as pl
 
@@ -173,6 +173,7 @@ class EnrichKeywords(FrameKeywords, ReadKeywords, total=False):
     unmask: bool
     keep_going: bool
     review: str | Path | None
+    decisions: str | Path | Literal[False] | None
 
 
 class _PlanKeywords(EnrichKeywords, total=False):
@@ -245,6 +246,9 @@ def enrich(
     and ``bounced_at``: the outcome of the last letter to this number at this address. ``extra_columns``:
     ``duplicate_of`` (the first row, from 1, with the same number and corrected address), ``match_level`` (how well the
     address was understood), ``district_code`` (법정동코드), ``building_code`` (도로명주소관리번호).
+
+    ``decisions``: an earlier output in which people changed actions and addresses or added columns: what they changed
+    stays, and ``row_note`` says so. By default it is the output that is replaced; ``False``: none.
 
     ``split="action"`` writes a file for each action beside the output, ``OUT.send.EXT`` and so on. ``letters``: a file
     for the mail house, a row for each letter to be sent, sorted by postal code, with ``letter_columns`` (headers of

@@ -128,6 +128,13 @@ class WriteOptions(Options):
         help="Write a workbook of the addresses that are not sure, too, to choose from: see `bansong data "
         "apply-review`.",
     )
+    decisions: str | Path | Literal[False] | None = option(
+        flag="--decisions FILE",
+        off="--no-decisions",
+        help="Keep what people decided in this earlier output: their actions, addresses and columns; by default in the "
+        "output that is replaced.",
+        off_help="Keep nothing that people changed in the output that is replaced.",
+    )
     headers: Lang | None = option(
         flag="--headers",
         choices=LANGS,

@@ -16,7 +16,7 @@ import polars as pl
 
 from bansong.base.display import Progress
 from bansong.base.errors import BansongError, InputError, Problem, StoppedError, UsageError
-from bansong.base.files import as_path, private_folder
+from bansong.base.files import as_path, is_remote, private_folder
 from bansong.base.messages import Option, gettext, ngettext
 from bansong.base.options import ALL_SHEETS, ReadOptions
 from bansong.base.publish import backed_up, find_foreign, make_folder, publish_file
@@ -29,7 +29,7 @@ from bansong.run import side_files
 from bansong.run.accounting import sum_statuses
 from bansong.run.columns import Target, with_duplicates
 from bansong.run.files_report import FilesReport, agree_together, record_of_files
-from bansong.run.manifest import default_manifest, record_of, write_manifest
+from bansong.run.manifest import default_manifest, may_hold_decisions, record_of, write_manifest
 from bansong.run.options import WriteOptions
 from bansong.run.outputs import Outputs
 from bansong.run.report import Report
@@ -210,7 +210,7 @@ class Run:
                     write_manifest(record_of_files(report), record_file)
                     return report
                 (one,) = survey.inputs
-                table = self._table_run(one, one.tables[0], step, resources)
+                table = self._with_decisions(self._table_run(one, one.tables[0], step, resources), one)
                 with table.publish(one.target, record, step.answer) as alone:
                     one.refuse_change()  # rows and answers may be of two versions
                     merged = self._report([alone], survey, step, alone.purchase) if alone.merged else None
@@ -294,6 +294,7 @@ class Run:
                 answer = step.answer if together is None else partial(together.at, first)
                 with ExitStack() as resources:
                     run = self._table_run(one, table, step, resources, target, book)
+                    run = self._with_decisions(run, one, table.sheet)
                     if kept is not None:
                         file = f"{one.file.relative.as_posix()}{f' [{table.sheet}]' if table.sheet else ''}"
                         first_row = run.prepared.table.first_row
@@ -333,6 +334,27 @@ class Run:
         table_run = TableRun(one.file.path, self.start, step.engine, prepared, rows, self.known, *own)
         return replace(table_run, with_outcomes=with_outcomes, asked=step.asked, observe=self.observe)
 
+    def _with_decisions(self, run: TableRun, one: SurveyedInput, sheet: str | None = None) -> TableRun:
+        # what people wrote into the earlier output that was named, or that is replaced
+        path, given, write = one.target.path, self.outputs.write.decisions, self.outputs.write
+        if one.target.streamed and given is None:
+            return run
+        recorded = path if sheet is None else path.with_name(f"{path.name} {sheet}")
+        run = replace(run, recorded=None if is_remote(path) or one.target.streamed else recorded)
+        is_new = path == one.file.path and not run.prepared.earlier.nine  # in place, and enriched for the first time
+        if given is False or (given is None and (is_new or not may_hold_decisions(path, recorded))):
+            return run
+        from bansong.run.decisions import read_decisions  # few runs replace what people worked in
+
+        earlier, named = (path, False) if given is None else (as_path(given), True)
+        wanted = sheet or (None if self.read.sheet == ALL_SHEETS else self.read.sheet)
+        read = ReadOptions(sheet=wanted if one.target.format.can.splices_sheets else None)
+        found = read_decisions(earlier, run, read, write.prefix, named=named)
+        if found is None:
+            return run
+        layout = (*run.prepared.layout, *found.columns.items())
+        return replace(run, decisions=found, prepared=replace(run.prepared, layout=layout))
+
     def _report(
         self, parts: Sequence[Report], survey: InputSurvey, step: EngineStep, purchase: Purchase | None
     ) -> FilesReport:
@@ -362,8 +384,9 @@ class Run:
                 raise UsageError(MERGE_EXCLUDES, option=Option(given[0]))
         elif self.outputs.alone and several_sheets:
             raise UsageError(SHEETS_NOT_LISTED)
-        if not self.outputs.alone and write.review is not None:
-            raise UsageError(ONE_TABLE_ONLY, option=Option("review"))
+        for name in ("review", "decisions"):
+            if not self.outputs.alone and getattr(write, name) not in (None, False):
+                raise UsageError(ONE_TABLE_ONLY, option=Option(name))
         if read.input_format is not None and (not self.outputs.alone or self.files[0].path != STREAM):
             raise UsageError(INPUT_FORMAT_NEEDLESS)
 

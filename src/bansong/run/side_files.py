@@ -412,7 +412,7 @@ class SideFiles:
         counts = _write_parts(result, at, target, rows) if at else {}
         written, unsure = self.write_letters(result.frame) if self.counts_letters else WrittenSides(), 0
         if self.review is not None and self.gazetteer is not None:
-            unsure = write_review(result.frame, self.at[self.review], self.gazetteer)
+            unsure = write_review(result.frame, self.at[self.review], self.gazetteer, result.table.first_row)
         parts = {part: (self.parts[part], count) for part, count in counts.items()}
         sent, emptied = self.parts.get("send"), None
         if sent and not (counts["send"] or self.allow_empty) and replaces_other(sent, self.at[sent]):

@@ -18,6 +18,7 @@ from bansong.base.schema import (
     ACTIONS,
     ADDED_COLUMNS,
     BIZ_STATUSES,
+    DECIDED_MARKS,
     EARLIER_WORDS,
     EXTRA_COLUMNS,
     GRADES,
@@ -245,7 +246,9 @@ def _other_notes(sample: pl.DataFrame, judged: Sequence[_Candidate]) -> list[_Ca
     """Find the user's own columns of notes. They have notes mostly in answered rows, ours in unanswered ones."""
     answered = [_cell(one).is_in(_ANSWERED) for one in _candidates_of(judged, "row_status", _PROVED)[:1]]
     notes = _candidates_of(judged, "row_note", _OPEN) if answered else []
-    shares = {one: sample.filter(_is_filled(one)).select(answered[0].mean()).item() for one in notes}
+    marked = "|".join(DECIDED_MARKS.values())  # ours, in answered rows
+    own = {one: _is_filled(one) & ~_cell(one).str.contains(marked) for one in notes}
+    shares = {one: sample.filter(filled).select(answered[0].mean()).item() for one, filled in own.items()}
     return [one for one, share in shares.items() if (share or 0.0) > 1 - _FEW]
 
 

@@ -19,7 +19,7 @@ from bansong.base.errors import InputError, OutputError, Problem
 from bansong.base.messages import Lang, advise, gettext, gettext_noop, parameter
 from bansong.base.option import specs_of
 from bansong.base.options import ReadOptions
-from bansong.base.schema import REASON_SEPARATOR
+from bansong.base.schema import OUR_COLUMNS, REASON_SEPARATOR
 from bansong.tables.streams import File
 
 FILE_UNREADABLE: Final = Problem("files.file_unreadable", "{path}: cannot be read: {reason}")
@@ -163,6 +163,7 @@ BINARY_NOT_WRITABLE: Final = Problem(
 )
 
 TEXTS: Final = (pl.String, pl.Categorical, pl.Enum)
+KEPT: Final = "kept"  # contract name of columns that people added to an earlier output: `kept+1`, `kept+2`, …
 RAW: Final = "raw"  # a JSON table's extra column: the text of each object as it stands in the file
 SAMPLE_ROWS: Final = 1000  # rows by which columns are chosen
 _SHOWN_HEADERS: Final = 5
@@ -266,8 +267,13 @@ def contract_name(column: str) -> str:
     return column.partition("+")[0]
 
 
+def is_added(column: str) -> bool:
+    """Whether a column of an output is behind the input's: ours, or one that people added to an earlier output."""
+    return contract_name(column) in (*OUR_COLUMNS, KEPT)
+
+
 def with_copies(frame: pl.LazyFrame, layout: Sequence[tuple[str, str]]) -> pl.LazyFrame:
-    copies = [column for column, _ in layout if column != contract_name(column)]
+    copies = [column for column, _ in layout if contract_name(column) not in (column, KEPT)]
     return frame.with_columns(pl.col(contract_name(column)).alias(column) for column in copies)
 
 

@@ -71,6 +71,7 @@ _MEANINGS: Final = {
 }
 _CHARTED: Final = (set(GRADES), set(ACTIONS))
 _CHART_HEIGHT_ROWS: Final = 15
+_CHOICE_HEADER: Final = 2  # row of a sheet of choices
 MAX_ROWS: Final = 1_048_575  # what a sheet holds below its header
 _BLOCK: Final = 20_000
 TitleRows = Sequence[Sequence[str | None]]
@@ -263,8 +264,11 @@ def _check_limits(result: Enriched, frame: pl.DataFrame) -> None:
 
 def _width(header: str, values: pl.Series) -> int:
     shown = [header, *map(str, values.head(100).drop_nulls())]
-    widest = max(sum(2 if east_asian_width(char) in "WF" else 1 for char in text) for text in shown)
-    return min(max(widest + 2, 8), 60)
+    return min(max(max(map(_shown_width, shown)) + 2, 8), 60)
+
+
+def _shown_width(text: str) -> int:
+    return sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
 
 
 def count_rows(table: Table, path: Path) -> int:
@@ -285,39 +289,57 @@ class ChoiceSheet:
     offered: tuple[str, ...]  # the columns to choose from
     prompt: str  # shown beside a cell of the choice
     refusal: str  # shown where something else is typed
+    switch: str  # what the cell above the choices turns on
+    answers: tuple[str, str]  # words for on and off; it is off
 
 
 def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
     import openpyxl
-    from openpyxl.styles import Alignment, Font
+    from openpyxl.styles import Alignment, Border, Font, PatternFill, Side
+    from openpyxl.workbook.defined_name import DefinedName
 
     book = openpyxl.Workbook()
     sheet: Worksheet = book.worksheets[0]
-    sheet.title = content.title
+    sheet.title, choice = content.title, content.lines.columns.index(content.choice) + 1
+    sheet.append([None] * (choice - 2) + [content.switch, content.answers[1]])
     sheet.append(content.headers)
     for line in content.lines.iter_rows():
         sheet.append(line)
-    for row in sheet.iter_rows():
+    line = Side(style="thin", color="BFBFBF")
+    for number, row in enumerate(sheet.iter_rows(), 1):
         for cell in row:
             cell.alignment = Alignment(wrap_text=True, vertical="top")
             cell.data_type = "s" if cell.data_type == "f" else cell.data_type
-    for cell, width in zip(sheet[1], content.widths, strict=True):
+            if cell.column == choice:
+                cell.fill, cell.border = PatternFill("solid", fgColor="FFF2CC"), Border(line, line, line, line)
+        shown = zip((str(cell.value or "") for cell in row), content.widths, strict=True)  # LibreOffice fits no height
+        lines = (sum(1 + (_shown_width(part) - 1) // width for part in f"{text} ".split("\n")) for text, width in shown)
+        sheet.row_dimensions[number].height = 15 * max(lines)
+    sheet.cell(1, choice - 1).font = sheet.cell(1, choice).font = Font(bold=True)
+    for cell, width in zip(sheet[_CHOICE_HEADER], content.widths, strict=True):
         cell.font = Font(bold=True)
+        cell.fill = PatternFill("solid", fgColor="FFF2CC" if cell.column == choice else "DDE7F0")
         sheet.column_dimensions[cell.column_letter].width = width
-    sheet.freeze_panes, sheet.print_title_rows = "C2", "1:1"
+    top, letter, right = _CHOICE_HEADER, column_letter(choice), column_letter(len(content.headers))
+    sheet.freeze_panes, sheet.print_title_rows = f"C{top + 1}", f"{top}:{top}"
     _fit_to_page(sheet)
-    sheet.auto_filter.ref = sheet.dimensions
+    sheet.auto_filter.ref = f"A{top}:{right}{top + content.lines.height}"
+    place = {name: column_letter(number) for number, name in enumerate(content.lines.columns, 1)}
+    cells = (
+        f"${place[content.offered[0]]}{top + 1}:${place[content.offered[-1]]}{top + 1}"  # the row moves with the line
+    )
     if content.lines.height:
-        sheet.add_data_validation(_offer(content))
+        last = f"{letter}{top + content.lines.height}"
+        sheet.add_data_validation(_offer(cells, f"{letter}{top + 1}:{last}", content.prompt, content.refusal))
+    sheet.add_data_validation(_offer(f'"{",".join(content.answers)}"', f"{letter}1", content.switch, content.refusal))
+    book.defined_names["accept_single"] = DefinedName("accept_single", attr_text=f"'{content.title}'!${letter}$1")
     book.save(target)
 
 
-def _offer(content: ChoiceSheet) -> DataValidation:
+def _offer(choices: str, cells: str, prompt: str, refusal: str) -> DataValidation:
     from openpyxl.worksheet.datavalidation import DataValidation
 
-    place = {name: column_letter(number) for number, name in enumerate(content.lines.columns, 1)}
-    cells = f"${place[content.offered[0]]}2:${place[content.offered[-1]]}2"  # the row moves with the line
-    rule = DataValidation(type="list", formula1=cells, allow_blank=True, showErrorMessage=True, showInputMessage=True)
-    rule.error, rule.prompt = content.refusal, content.prompt
-    rule.add(f"{place[content.choice]}2:{place[content.choice]}{content.lines.height + 1}")
+    rule = DataValidation(type="list", formula1=choices, allow_blank=True, showErrorMessage=True, showInputMessage=True)
+    rule.error, rule.prompt = refusal, prompt
+    rule.add(cells)
     return rule

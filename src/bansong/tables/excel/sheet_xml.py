@@ -17,7 +17,7 @@ from bansong.base.errors import OutputError, Problem
 from bansong.base.messages import gettext, gettext_noop
 from bansong.base.schema import ACTIONS_BEST_FIRST, GRADES, OUR_COLUMNS
 from bansong.tables.excel.package import Edit, Element, attribute, elements_of, find_child, refuse_encoding
-from bansong.tables.table import Enriched, typed_id
+from bansong.tables.table import KEPT, Enriched, typed_id
 
 MAX_CELL: Final = 32_767
 MAX_COLUMNS: Final = 16_384
@@ -196,7 +196,8 @@ def _text(values: pl.Series) -> list[pl.Expr | str]:
 
 
 # characters; reasons are long, so they get a wide column rather than a tall row
-WIDTHS: Final = dict(zip(OUR_COLUMNS, (13, 12, 8, 13, 13, 24, 70, 11, 30, 9, 24, 12, 13, 15, 14, 30), strict=True))
+_WIDTHS: Final = (13, 12, 8, 13, 13, 24, 70, 11, 30, 9, 24, 12, 13, 15, 14, 30, 20)
+WIDTHS: Final = dict(zip((*OUR_COLUMNS, KEPT), _WIDTHS, strict=True))
 
 
 # columns whose words, the best first, have these colours (RGB of text and background)

@@ -20,7 +20,7 @@ import polars as pl
 from bansong.base.errors import AccountingError, OutputError, Problem
 from bansong.base.files import private_folder
 from bansong.base.messages import gettext, gettext_noop
-from bansong.base.schema import OUR_COLUMNS, word_of
+from bansong.base.schema import word_of
 from bansong.tables.excel import package, sheet_xml
 from bansong.tables.excel.package import Edit, Element, apply_edits, attribute, elements_of, find_child, without
 from bansong.tables.excel.proof import FinishedSheet
@@ -40,7 +40,7 @@ from bansong.tables.excel.sheet_xml import (
     unusual,
 )
 from bansong.tables.streams import File
-from bansong.tables.table import Enriched, contract_name
+from bansong.tables.table import Enriched, contract_name, is_added
 
 LAST_ROW_MISMATCHED: Final = Problem(
     "excel.last_row_mismatched",
@@ -485,7 +485,7 @@ def _plan_splice(
 def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int]) -> dict[str, int]:
     """Return the sheet's column (from 1) of each added column: its earlier place, else behind everything."""
     own = len(result.table.headers)
-    added = [(place, column) for place, (column, _) in enumerate(result.layout) if contract_name(column) in OUR_COLUMNS]
+    added = [(place, column) for place, (column, _) in enumerate(result.layout) if is_added(column)]
     places = {column: left + place for place, column in added if place < own}
     arrays = sheet.array_areas(*rows)
     if any(area.left <= number <= area.right for area in arrays for number in places.values()):

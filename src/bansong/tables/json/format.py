@@ -25,7 +25,6 @@ from bansong.base.files import create_private, private_folder
 from bansong.base.isolation import limits
 from bansong.base.messages import Option, advise, gettext, gettext_noop, ngettext, parameter
 from bansong.base.options import ReadOptions
-from bansong.base.schema import OUR_COLUMNS
 from bansong.tables.detect import FORMATS
 from bansong.tables.headers import has_role
 from bansong.tables.json import scan
@@ -40,6 +39,7 @@ from bansong.tables.table import (
     Verbs,
     Written,
     contract_name,
+    is_added,
     json_text,
     refuse_binary,
     renamed_headers,
@@ -479,7 +479,7 @@ def _objects(result: Enriched, typed: Collection[str]) -> pl.Expr:
 
 
 def _append_fields(result: Enriched) -> pl.LazyFrame:
-    added = [(column, header) for column, header in result.layout if contract_name(column) in OUR_COLUMNS]
+    added = [(column, header) for column, header in result.layout if is_added(column)]
     laid_out = {column for column, _ in result.layout}
     table = result.table
     dropped = {header for id_, header in zip(table.ids, table.headers, strict=True) if id_ not in laid_out}
