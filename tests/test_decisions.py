@@ -323,3 +323,18 @@ def test_letters_tell_of_cells_that_could_not_be_read(tmp_path: Path, customers:
     sheet.cell(3, place).value = "=VLOOKUP(1,A1:B2,2)"
     book.save(out)
     assert len(bs.letters(out, tmp_path / "letters.xlsx").warnings) == 2
+
+
+def test_one_customer_in_two_merged_files_has_two_decisions(tmp_path: Path, customers: Path) -> None:
+    second = tmp_path / "second.csv"
+    shutil.copy(customers, second)
+    out = tmp_path / "all.csv"
+    bs.enrich([customers, second], out, merge=True, **KNOWN)
+    frame = read(out)
+    held = (pl.col("file") == second.name) & (pl.col("고객코드") == of_action(frame.head(60), "send")[0])
+    edited = save(frame.with_columns(action=pl.when(held).then(pl.lit("hold")).otherwise("action")), out)
+    wanted = read(edited)["action"].to_list()
+    (part,) = bs.enrich([customers, second], out, merge=True, **KNOWN).parts
+    assert part.decisions is not None
+    assert (part.decisions.counts["action"], part.decisions.lost) == (1, ())
+    assert read(out)["action"].to_list() == wanted

@@ -18,7 +18,7 @@ from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Lang, Option, current_language, gettext
 from bansong.base.options import ALL_SHEETS, ENGINE_KINDS, ReadKeywords, ReadOptions, check_keywords
 from bansong.base.remote import fetch_file
-from bansong.base.schema import ACTIONS, ADDED_COLUMNS, DECIDED_MARKS, HEADERS, Choice, code_expr, word_of
+from bansong.base.schema import ACTIONS, ADDED_COLUMNS, DECIDED_MARKS, FILE, HEADERS, Choice, code_expr, word_of
 from bansong.engine.records import DIGITS, ROW_ID
 from bansong.engine.risk.reasons import AT_BEST, LEVEL, parse_reasons
 from bansong.engine.text import postal_digits
@@ -31,7 +31,7 @@ from bansong.run.runner import AnswersOfAll
 from bansong.run.side_files import SideFiles, WrittenSides
 from bansong.run.survey import PreparedTable, columns_for_letters, prepare_table
 from bansong.tables.detect import open_table, reading
-from bansong.tables.table import KEPT, Table, json_text
+from bansong.tables.table import KEPT, json_text
 
 if TYPE_CHECKING:
     from bansong.run.table import TableRun
@@ -158,7 +158,7 @@ def read_decisions(path: Path, run: TableRun, read: ReadOptions, prefix: str, *,
     """Read what people wrote into an earlier output of a table; raise for another file only if it was ``named``."""
     try:
         with open_output(path, read, prefix, run.prepared.chosen) as (earlier, found):
-            added, common = _other_columns(earlier, run.prepared.table)
+            added, common = _other_columns(earlier, run.prepared)
             own = {f"own:{name}": digest for name, digest in row_digests(found.collect_schema().names()).items()}
             keys = {_KEY: _key_of(found), _WHOLE: _key_of(found, common)}
             left = found.select(ROW_ID, "row_note", *_DECIDED, *added, **keys, **own).collect()
@@ -198,11 +198,12 @@ def _list_unknown(wrong: pl.DataFrame, path: Path, first_row: int, lang: Lang) -
     return {"path": path, "count": wrong.height, "rows": rows.to_list(), "listed": listed, "known": known}
 
 
-def _other_columns(earlier: PreparedTable, table: Table) -> tuple[dict[str, str], dict[str, str]]:
+def _other_columns(earlier: PreparedTable, prepared: PreparedTable) -> tuple[dict[str, str], dict[str, str]]:
     """Return the headers of the columns that only the earlier table has, and the names of the others in both tables."""
     theirs = [place for place in range(len(earlier.table.headers)) if place not in earlier.earlier.places]
     headers = {f"c{place}": header for place in theirs if (header := earlier.table.headers[place])}
-    names = {header: f"c{place}" for place, header in enumerate(table.headers)}
+    names = {header: name for name, header in prepared.layout if name == FILE}  # of merged inputs
+    names |= {header: f"c{place}" for place, header in enumerate(prepared.table.headers)}
     common = {id_: names[header] for id_, header in headers.items() if header in names}
     return {id_: header for id_, header in headers.items() if id_ not in common}, common
 
