@@ -338,3 +338,20 @@ def test_one_customer_in_two_merged_files_has_two_decisions(tmp_path: Path, cust
     assert part.decisions is not None
     assert (part.decisions.counts["action"], part.decisions.lost) == (1, ())
     assert read(out)["action"].to_list() == wanted
+
+
+def test_a_record_that_cannot_be_written_does_not_stop_the_run(
+    tmp_path: Path, customers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise pl.exceptions.ComputeError("No space left on device (os error 28)")
+
+    out = tmp_path / "out.csv"
+    bs.enrich(customers, out, **KNOWN)
+    held = of_action(read(out), "send")[0]
+    edit(out, held, action="hold")
+    with monkeypatch.context() as patch:
+        patch.setattr(pl.DataFrame, "write_parquet", full)
+        bs.enrich(customers, out, **KNOWN)
+    bs.enrich(customers, out, **KNOWN)
+    assert cell(out, held, "action") == "hold"

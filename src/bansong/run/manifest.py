@@ -66,7 +66,7 @@ def write_manifest(record: Mapping[str, object], path: Path) -> None:
 
 # Digests of what was written show a later run which cells people changed. Nothing can be read back from them.
 DECIDED: Final = "decided:"  # prefix of Boolean columns: whether people decided on the action, or the address, of a row
-_MOST_ROWS: Final = 1_048_575  # people edit what a sheet holds
+_MOST_ROWS: Final = 300_000  # people edit no larger ones by hand; a million would take 200 MB of memory
 _RECORDS_KEPT: Final = 8  # of an output, as runs that fail leave one, too
 _BYTES_KEPT: Final = 1 << 29  # of all
 _MADE_BY: Final = pl.__version__  # hashes differ from release to release
@@ -79,10 +79,11 @@ def row_digests(names: Collection[str]) -> dict[str, pl.Expr]:
         return (pl.col(name).cast(pl.String) if name in names else pl.lit("")).fill_null("").alias(name)
 
     number = pl.coalesce(DIGITS, text("b_no")).alias("b_no") if DIGITS in names else text("b_no")
-    found = {
-        "row": pl.struct(number, text("name"), text("address")).hash(),
-        "action": text("action").hash(),
-        "fixed_address": pl.struct(text("fixed_zipcode"), text("fixed_address")).hash(),
+    row = pl.struct(number, text("name"), text("address")).hash()
+    found = {  # each with the row's, else whoever hashes all addresses there are could read them back
+        "row": row,
+        "action": pl.struct(row.alias("row"), text("action")).hash(),
+        "fixed_address": pl.struct(row.alias("row"), text("fixed_zipcode"), text("fixed_address")).hash(),
     }
     for name in found:
         if f"{DECIDED}{name}" in names:  # differs from whatever we write
@@ -91,7 +92,7 @@ def row_digests(names: Collection[str]) -> dict[str, pl.Expr]:
 
 
 def digest_lists(names: Collection[str], rows: int) -> list[pl.Expr]:
-    """Return aggregations for :func:`remember_rows`: the digests of all rows, unless a sheet could not hold them."""
+    """Return aggregations for :func:`remember_rows`: the digests of all rows, unless they are too many."""
     found = row_digests(names) if rows <= _MOST_ROWS else {}
     return [digest.implode().alias(f"{DIGEST}{name}") for name, digest in found.items()]
 
@@ -106,7 +107,8 @@ def remember_rows(
         name, folder = record_of_name(output), os.path.dirname(os.path.realpath(output))  # noqa: PTH120
         place = f"{name.name}.{hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]}"
         record = name.with_name(f"{place}.{secrets.token_hex(4)}{'.decided' if decided else ''}.parquet")
-        with suppress(OSError):  # without a record, the next run says that it has none
+        # without a record, the next run says that it has none; polars tells in its own errors of a full disk
+        with suppress(OSError, pl.exceptions.PolarsError):
             make_folders(record.parent)
             os.close(create_private(record))
             about = {"headers": json.dumps(headers), "made_by": _MADE_BY}
@@ -133,10 +135,8 @@ def _records(output: Path | None) -> list[Path]:
 
 def agreements(record: pl.DataFrame, prefix: str) -> tuple[pl.Expr, dict[str, pl.Expr]]:
     """Return whether rows with digests (after ``prefix``) are in a record; and which of their cells are as recorded."""
-    row = pl.col(f"{prefix}row")
-    names = [name for name in record.columns if name != "row"]
-    same = {name: (row ^ pl.col(f"{prefix}{name}")).is_in((record["row"] ^ record[name]).implode()) for name in names}
-    return row.is_in(record["row"].implode()), same
+    same = {name: pl.col(f"{prefix}{name}").is_in(record[name].implode()) for name in record.columns}
+    return same.pop("row"), same
 
 
 def find_record(rows: pl.DataFrame, output: Path | None, prefix: str) -> tuple[pl.DataFrame | None, set[str]]:
