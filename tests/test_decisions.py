@@ -285,6 +285,7 @@ def test_outputs_of_one_name_in_several_folders_keep_their_own_decisions(tmp_pat
     out = tmp_path / "october" / "out.csv"
     held = of_action(read(out), "send")[0]
     edit(out, held, action="hold", memo="phoned")
+    save(read(out).with_columns(pl.col("상호", "주소").str.replace(" ", "  ")), out)  # other spacing is no edit
     for folder in ["october", *["november"] * 10, "october"]:
         report = bs.enrich(tmp_path / folder / "list.csv", tmp_path / folder / "out.csv", **KNOWN)
     assert report.decisions is not None

@@ -21,9 +21,8 @@ from bansong.base.remote import fetch_file
 from bansong.base.schema import ACTIONS, ADDED_COLUMNS, DECIDED_MARKS, FILE, HEADERS, Choice, code_expr, word_of
 from bansong.engine.records import DIGITS, ROW_ID
 from bansong.engine.risk.reasons import AT_BEST, LEVEL, parse_reasons
-from bansong.engine.text import postal_digits
+from bansong.engine.text import postal_digits, without_space
 from bansong.run.accounting import kept_alert
-from bansong.run.changes import without_space
 from bansong.run.columns import keep_apart
 from bansong.run.manifest import DECIDED, agreements, find_record, row_digests
 from bansong.run.options import WriteOptions

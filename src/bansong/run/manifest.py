@@ -25,6 +25,7 @@ from bansong.base.publish import is_foreign, record_of_name, same_file
 from bansong.base.remote import fetch_file
 from bansong.base.schema import ADDED_COLUMNS, HEADERS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, code_expr
 from bansong.engine.records import DIGITS
+from bansong.engine.text import without_space
 from bansong.history.letters import list_columns
 from bansong.run.accounting import DIGEST
 from bansong.run.report import Report
@@ -79,7 +80,7 @@ def row_digests(names: Collection[str]) -> dict[str, pl.Expr]:
         return (pl.col(name).cast(pl.String) if name in names else pl.lit("")).fill_null("").alias(name)
 
     number = pl.coalesce(DIGITS, text("b_no")).alias("b_no") if DIGITS in names else text("b_no")
-    row = pl.struct(number, text("name"), text("address")).hash()
+    row = pl.struct(number, *(without_space(text(name)) for name in ("name", "address"))).hash()
     found = {  # each with the row's, else whoever hashes all addresses there are could read them back
         "row": row,
         "action": pl.struct(row.alias("row"), text("action")).hash(),
