@@ -65,6 +65,11 @@ def _key_of(columns: list[pl.Expr]) -> pl.Expr:
     return pl.when(joined.is_not_null()).then(joined.hash(0))
 
 
+def drop_repeats(rows: pl.DataFrame) -> pl.DataFrame:
+    """Leave out the rows that equal the row before them: far cheaper than ``unique``."""
+    return rows.filter(pl.any_horizontal(pl.all().ne_missing(pl.all().shift())))
+
+
 class built_once(Generic[T]):
     """A cached property for several threads, without a lock, which could deadlock with polars' threads."""
 
@@ -98,7 +103,8 @@ class Index:
     @classmethod
     def of(cls, frame: pl.DataFrame, key: pl.Expr, value: str) -> Index:
         """Build an index from an unsorted frame; null keys and repeated pairs are left out."""
-        pairs = frame.select(key.alias("key"), pl.col(value).alias("value")).drop_nulls("key").unique().sort("key")
+        pairs = frame.select(key.alias("key"), pl.col(value).alias("value")).drop_nulls("key").sort("key", "value")
+        pairs = drop_repeats(pairs)
         return cls(pairs["key"], pairs["value"])
 
     def find(self, rows: pl.DataFrame, key: pl.Expr, value: str, keep: Sequence[str] = ()) -> pl.DataFrame:

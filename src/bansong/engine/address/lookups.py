@@ -12,7 +12,16 @@ from typing import Any, Final, Literal, cast
 
 import polars as pl
 
-from bansong.engine.address.batches import ROW, Index, PreparedStep, built_once, lacks_any, patterns, text_key
+from bansong.engine.address.batches import (
+    ROW,
+    Index,
+    PreparedStep,
+    built_once,
+    drop_repeats,
+    lacks_any,
+    patterns,
+    text_key,
+)
 from bansong.engine.address.gazetteer import Gazetteer, StoredSection, StoredTables, Tables
 from bansong.engine.address.regions import members
 from bansong.engine.registry import KEY, Memo
@@ -237,7 +246,8 @@ def index_building_names(named: pl.DataFrame) -> Index:
 
 def postal_places(zipcode: pl.Series, dong: pl.Series, building: pl.Series) -> pl.DataFrame:
     """Return the distinct combinations of postal code, dong and road."""
-    return pl.DataFrame({"zip": zipcode, "dong": dong, "road": _road_of(building)}).unique()
+    places = pl.DataFrame({"zip": zipcode, "dong": dong, "road": _road_of(building)})
+    return drop_repeats(places).unique()  # neighbours in the gazetteer mostly have the same
 
 
 def _road_of(building: pl.Series) -> pl.Series:
