@@ -450,9 +450,6 @@ def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.L
     return frame.with_columns(**nothing | given)
 
 
-_PARSING: Final = PreparedStep(parse.parse)
-
-
 def _match_batch(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.Series:
     lookups, rows = lookups_of(gazetteer, len(addresses)), addresses.struct.unnest()
     try:
@@ -462,8 +459,7 @@ def _match_batch(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.S
         raise RuntimeError(gettext("the address engine failed: {error}", error=error)) from error
 
 
-def _read(lookups: Lookups, lang: Lang, rows: pl.DataFrame) -> pl.DataFrame:
-    parsed = _PARSING.run(rows)
+def _read(lookups: Lookups, lang: Lang, parsed: pl.DataFrame) -> pl.DataFrame:
     return _with_postal_conflict(format_match(lookups, match_addresses(lookups, parsed), lang), parsed)
 
 
