@@ -20,10 +20,10 @@ from bansong.engine.address.decide import (
 )
 from bansong.engine.address.gazetteer import Gazetteer, lot_key, unpack_numbers
 from bansong.engine.address.judge_regions import JUDGED, judge_batch
-from bansong.engine.address.lookups import Lookups, lookups_of
+from bansong.engine.address.lookups import FEW, Lookups, lookups_of
 from bansong.engine.address.matcher import READINGS, match_addresses, open_rows, with_narrowed_regions
 from bansong.engine.address.parse import describes_by_other, is_numbered, names_several
-from bansong.engine.address.plain import answer_plain, changes_of_heads
+from bansong.engine.address.plain import answer_plain, changes_of_heads, plain_names
 from bansong.engine.address.region_split import names_region
 from bansong.engine.address.regions import level_of
 from bansong.engine.text import is_blank, is_masked
@@ -448,6 +448,13 @@ def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.L
     nothing = {name: pl.lit(None, dtype) for name, dtype in ADDED.items() if name not in added}
     given = {"covered": pl.lit(False), "region_given": pl.col("region").is_not_null()}
     return frame.with_columns(**nothing | given)
+
+
+def load(gazetteer: Gazetteer) -> None:
+    """Load the whole gazetteer, with the indexes that most batches need."""
+    lookups = lookups_of(gazetteer, FEW + 1)
+    lookups.build_for_many()
+    plain_names(lookups)
 
 
 def _match_batch(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.Series:

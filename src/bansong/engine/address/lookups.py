@@ -134,6 +134,11 @@ class Lookups(ABC):
         lambda own: own._index_postal(lambda of: Index.of(own._with_region(of), pl.col("zip"), "region"), 0)
     )
 
+    def build_for_many(self) -> None:
+        """Build in this thread what most batches need: several of polars' threads would each build it."""
+        for index in ("roads_with_hole", "roads_with_gap", "zip_regions", "zip_homes", "_zip_dongs", "_zip_roads"):
+            getattr(self, index)
+
     @built_once
     def legal_names(self) -> pl.DataFrame:
         """The legal names of dongs: ``dong``, ``region``, ``name`` (동·읍·면, 리, both)."""

@@ -46,7 +46,9 @@ _REGION_WEIGHT: Final = 0x9E37_79B9_7F4A_7C15
 
 
 @dataclass(frozen=True)
-class _PlainNames:
+class PlainNames:
+    """Names that stand for one region, road or dong, whatever stands beside them."""
+
     heads: pl.Series  # by place in the catalogue: the region, if the head means one by its names of today
     regions: pl.DataFrame
     roads: Index  # those that can be read in one way
@@ -54,7 +56,7 @@ class _PlainNames:
 
 
 _MAKING: Final = Lock()
-_NAMES: Final[WeakKeyDictionary[Lookups, _PlainNames]] = WeakKeyDictionary()
+_NAMES: Final[WeakKeyDictionary[Lookups, PlainNames]] = WeakKeyDictionary()
 
 
 def answer_plain(
@@ -64,7 +66,7 @@ def answer_plain(
 
     ``changes``: the result of :func:`changes_of_heads`. ``read`` answers parsed rows (columns of ``PARSED``).
     """
-    parts, names = _take_apart(rows), _names_of(lookups) if rows.height >= MIN_PLAIN_ROWS else None
+    parts, names = _take_apart(rows), plain_names(lookups) if rows.height >= MIN_PLAIN_ROWS else None
     if names is None:
         return read(_parse(rows, parts))
     found = _with_units(_find_buildings(lookups, names, parts))
@@ -78,7 +80,8 @@ def answer_plain(
     return pl.concat([answers, read(_parse(rows.filter(left), parts))[answers.columns]])[lines]
 
 
-def _names_of(lookups: Lookups) -> _PlainNames | None:
+def plain_names(lookups: Lookups) -> PlainNames | None:
+    """Return the names of plain addresses; ``None`` while another thread makes them."""
     # no thread waits for another: polars' threads would wait for themselves
     if lookups not in _NAMES and _MAKING.acquire(blocking=False):
         try:
@@ -147,7 +150,7 @@ def changes_of_heads(changes: pl.Expr) -> pl.Series:
     return heads.select(pl.when(changes != "").then(changes)).to_series()
 
 
-def _prepare_names(lookups: Lookups) -> _PlainNames:
+def _prepare_names(lookups: Lookups) -> PlainNames:
     tables, road, emd = lookups.tables, pl.col("key"), pl.col("emd")
     alone = ~pl.col("several").fill_null(False) & (pl.len().over("region", "key") == 1)
     roads = tables.roads.filter(alone, road.str.contains(_ROAD), ~road.is_in(words.ROAD_LIKE_DONGS))
@@ -168,7 +171,7 @@ def _prepare_names(lookups: Lookups) -> _PlainNames:
     district = pl.when(pl.col("sigungu") != "").then("sigungu")
     begin = pl.concat_str("sido", district, pl.lit(""), separator=" ", ignore_nulls=True)
     regions = tables.regions.select(of_region=begin, level=level_of(pl.col("sido")))
-    return _PlainNames(_find_regions(lookups), regions, Index.of(roads, _road_key("key"), "road"), dongs)
+    return PlainNames(_find_regions(lookups), regions, Index.of(roads, _road_key("key"), "road"), dongs)
 
 
 def _means_itself(text: pl.Expr) -> pl.Expr:
@@ -228,7 +231,7 @@ def _split_parts(bodies: pl.LazyFrame) -> pl.LazyFrame:
 _PARTS: Final = PreparedStep(_split_parts)
 
 
-def _find_buildings(lookups: Lookups, names: _PlainNames, rows: pl.DataFrame) -> pl.DataFrame:
+def _find_buildings(lookups: Lookups, names: PlainNames, rows: pl.DataFrame) -> pl.DataFrame:
     # of road and number, if it is the only one, and neither town nor dong nor postal code says otherwise
     rows = rows.hstack([names.heads[rows["head"]].alias("region")])
     kept = [name for name in rows.columns if name not in (ROW, "road")]
@@ -267,7 +270,7 @@ def _with_units(rows: pl.DataFrame) -> pl.DataFrame:
     return usual if few.is_empty() else pl.concat([usual, few.drop("brackets")]).sort(ROW)
 
 
-def _compose(lookups: Lookups, names: _PlainNames, found: pl.DataFrame, changes: pl.Series) -> pl.DataFrame:
+def _compose(lookups: Lookups, names: PlainNames, found: pl.DataFrame, changes: pl.Series) -> pl.DataFrame:
     tables, place = lookups.tables, found["place"]
     apartment = tables.building_apartment[place].fill_null(False)
     known = found.hstack(
