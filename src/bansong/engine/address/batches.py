@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from functools import cache, partial, wraps
+from functools import cache, partial, reduce, wraps
 from typing import Any, Final, Generic, Literal, TypeVar
 
 import polars as pl
@@ -19,7 +20,6 @@ from bansong.engine.registry import values_at
 
 ROW: Final = "row"  # number of a row within its batch, in every frame of candidates
 T = TypeVar("T")
-_SEPARATOR: Final = "\x1f"
 _FEW: Final = "_few"
 
 
@@ -49,7 +49,7 @@ class TextTable(TextIndex):
 
 
 def text_key(*parts: str | pl.Expr) -> pl.Expr:
-    """Hash values, as texts, to one UInt64; null if one is null. Never store it: polars may change its hash."""
+    """Hash texts or numbers to one UInt64; null if one is null. Never store it: polars may change its hash."""
     if all(isinstance(part, str) for part in parts):
         return _key_of_columns(*parts)
     return _key_of([pl.col(part) if isinstance(part, str) else part for part in parts])
@@ -61,8 +61,8 @@ def _key_of_columns(*names: str) -> pl.Expr:
 
 
 def _key_of(columns: list[pl.Expr]) -> pl.Expr:
-    joined = pl.concat_str(columns, separator=_SEPARATOR)
-    return pl.when(joined.is_not_null()).then(joined.hash(0))
+    hashes = (column.hash(seed) for seed, column in enumerate(columns))
+    return pl.when(*(column.is_not_null() for column in columns)).then(reduce(operator.xor, hashes))
 
 
 def drop_repeats(rows: pl.DataFrame) -> pl.DataFrame:
@@ -350,7 +350,7 @@ _LETTERS: Final = "가나다라마바사아자차카타파하"
 _TELLING: Final = tuple(_LETTERS + "안동서남북천중윗웃아랫구신새상하앞뒤옆내외원본큰")
 _BRANCH: Final = f"[0-9]번?[{_LETTERS}]"
 _GREAT: Final = "대"
-_MAX_PREFIX_CHARS: Final = 17
+_PREFIX_STEPS: Final = (8, 4, 2, 1, 1)  # a binary search of the common prefix, up to 16 characters
 _NUMBERS: Final = "[0-9]+번?"
 _ROAD_END: Final = "[로길]$"
 _SHORT_STEM_CHARS: Final = 2
@@ -372,19 +372,22 @@ def patterns(frame: pl.DataFrame, name: str, slip: Literal["hole", "gap"], *keep
     return _spell_out(frame.lazy(), name).select(*keep, pattern=pattern).collect(engine="in-memory")
 
 
-def slips(frame: pl.DataFrame, name: str, *keep: str) -> pl.DataFrame:
-    """Return for each syllable keys of the name with it replaced (``hole``), removed (``gap``), swapped (``swap``)."""
-    return _slips_of(name, keep).run(frame[list(dict.fromkeys(("region", name, *keep)))])
+def slips(frame: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Return for each syllable of a row's name (``row``, ``region``) keys of the name with a slip there.
+
+    The syllable is replaced (``hole``), removed (``gap``), or swapped with the next (``swap``).
+    """
+    return _slips_of(name).run(frame[[ROW, "region", name]])
 
 
 @cache
-def _slips_of(name: str, keep: tuple[str, ...]) -> PreparedStep:
+def _slips_of(name: str) -> PreparedStep:
     text = pl.col(name)
     swapped = pl.concat_str(text.str.head(_AT), text.str.slice(_AT + 1, 1), _syllable(name), text.str.slice(_AT + 2))
     spelled = {"hole": _hole(name), "gap": _gap(name), "swap": swapped}
     keys = {slip: text_key("region", pattern) for slip, pattern in spelled.items()}
     keys["swap"] = pl.when(text.str.slice(_AT + 1, 1).str.contains(_HANGUL)).then(keys["swap"])
-    return PreparedStep(lambda rows: _spell_out(rows, name).select(*keep, **keys))
+    return PreparedStep(lambda rows: _spell_out(rows, name).select(ROW, "region", **keys))
 
 
 def _hole(name: str) -> pl.Expr:
@@ -443,9 +446,10 @@ def compare_names(names: pl.LazyFrame) -> pl.LazyFrame:
     ``short``: whether one is a road's name with a stem of one or two syllables.
     """
     one, other, head = pl.col("written"), pl.col("official"), pl.col("head")
-    names = names.with_columns(
-        head=pl.sum_horizontal((one.str.head(count) == other.str.head(count)) for count in range(1, _MAX_PREFIX_CHARS))
-    )
+    names = names.with_columns(head=pl.lit(0, pl.UInt32))
+    for step in _PREFIX_STEPS:
+        same = one.str.slice(head, step) == other.str.slice(head, step)
+        names = names.with_columns(head=head + step * same.fill_null(False))
     longer = pl.when(one.str.len_chars() > other.str.len_chars()).then(one).otherwise(other)
     names = names.with_columns(
         short=(pl.min_horizontal(_stem_length(one), _stem_length(other)) <= _SHORT_STEM_CHARS)

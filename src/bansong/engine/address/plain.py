@@ -17,7 +17,7 @@ import polars as pl
 
 from bansong.base.business_number import first_code
 from bansong.engine.address import parse, words
-from bansong.engine.address.batches import ROW, Index, PreparedStep, scatter
+from bansong.engine.address.batches import ROW, Index, PreparedStep, scatter, text_key
 from bansong.engine.address.candidates import names_further_road
 from bansong.engine.address.gazetteer import building_key
 from bansong.engine.address.lookups import Lookups
@@ -42,7 +42,6 @@ _WORDS: Final = "[가-힣A-Za-z0-9]+(?:(?:, ?|[ -])[가-힣A-Za-z0-9]+)*"
 _NUMBER_AND_WORDS: Final = f"^ {_NUMBER}, {_WORDS}$"
 _BRACKETS: Final = rf"^[^ ,()]+(?:, ?{_WORDS})?\)$"
 _TWO_DIGITS: Final = 99  # 120-101 is like a former postal code
-_REGION_WEIGHT: Final = 0x9E37_79B9_7F4A_7C15
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,7 @@ def _prepare_names(lookups: Lookups) -> PlainNames:
     district = pl.when(pl.col("sigungu") != "").then("sigungu")
     begin = pl.concat_str("sido", district, pl.lit(""), separator=" ", ignore_nulls=True)
     regions = tables.regions.select(of_region=begin, level=level_of(pl.col("sido")))
-    return PlainNames(_find_regions(lookups), regions, Index.of(roads, _road_key("key"), "road"), dongs)
+    return PlainNames(_find_regions(lookups), regions, Index.of(roads, text_key("region", "key"), "road"), dongs)
 
 
 def _means_itself(text: pl.Expr) -> pl.Expr:
@@ -183,10 +182,6 @@ def _find_regions(lookups: Lookups) -> pl.Series:
     settled, names = lookups.settle_scope(heads), lookups.tables.regions
     same = [pl.col(name) == pl.lit(names[name][settled["region"]]) for name in ("sido", "sigungu")]
     return settled.select(pl.when(pl.col("covered"), *same).then("region")).to_series()
-
-
-def _road_key(name: str) -> pl.Expr:
-    return pl.col(name).hash(0) ^ (pl.col("region").cast(pl.UInt64) * pl.lit(_REGION_WEIGHT, pl.UInt64))
 
 
 def _take_apart(rows: pl.DataFrame) -> pl.DataFrame:
@@ -207,23 +202,28 @@ _BODIES: Final = PreparedStep(_split_bodies)
 def _split_parts(bodies: pl.LazyFrame) -> pl.LazyFrame:
     pair, name = pl.col("_pair").struct, pl.col("_name").struct[0]
     rest, behind, inner, first = pl.col("rest"), pl.col("behind"), pl.col("inner"), pair[0]
-    several = pl.col("inner").str.contains(",", literal=True)
+    several, number = (
+        pl.col("inner").str.contains(",", literal=True),
+        partial(pl.Expr.cast, dtype=pl.UInt32, strict=False),
+    )
     return (
-        bodies.filter(pl.col("head").is_not_null())
-        .with_columns(rest=pl.col("body").str.slice(catalogue().value("length", pl.col("head")) + 1))
+        bodies.with_columns(rest=pl.col("body").str.slice(catalogue().value("length", pl.col("head")) + 1))
         .with_columns(_pair=rest.str.splitn(" ", 2))
         .with_columns(town=pl.when(first.str.ends_with("읍") | first.str.ends_with("면")).then(first))
         .with_columns(rest=pl.when(pl.col("town").is_not_null()).then(pair[1]).otherwise("rest"))
         .with_columns(road=rest.str.splitn(" ", 2).struct[0].str.strip_chars_end("0123456789-,"))
         .with_columns(behind=rest.str.strip_prefix(pl.col("road")))
         .with_columns(units=behind.str.contains(_UNITS))
-        .filter(pl.col("units") | behind.str.contains(_NUMBER_AND_WORDS))
-        .filter(inner.is_null() | inner.str.contains(_BRACKETS))
         .with_columns(_pair=behind.str.strip_prefix(" ").str.splitn(" ", 2), _name=inner.str.splitn(",", 2))
         .with_columns(number=first.str.strip_suffix(","), detail=pair[1], name=name.str.strip_suffix(")"))
         .with_columns(_pair=pl.col("number").str.splitn("-", 2), plain=pl.col("units") & ~several.fill_null(False))
-        .with_columns(main=first.cast(pl.UInt32), sub=pair[1].cast(pl.UInt32).fill_null(0), under=0)
-        .filter((pl.col("main") <= _TWO_DIGITS) | (pl.col("sub") <= _TWO_DIGITS))
+        .with_columns(main=number(first), sub=number(pair[1]).fill_null(0), under=0)
+        .filter(
+            pl.col("head").is_not_null(),
+            pl.col("units") | behind.str.contains(_NUMBER_AND_WORDS),
+            inner.is_null() | inner.str.contains(_BRACKETS),
+            (pl.col("main") <= _TWO_DIGITS) | (pl.col("sub") <= _TWO_DIGITS),
+        )
         .drop("body", "rest", "behind", "units", "_pair", "_name")
     )
 
@@ -235,7 +235,7 @@ def _find_buildings(lookups: Lookups, names: PlainNames, rows: pl.DataFrame) -> 
     # of road and number, if it is the only one, and neither town nor dong nor postal code says otherwise
     rows = rows.hstack([names.heads[rows["head"]].alias("region")])
     kept = [name for name in rows.columns if name not in (ROW, "road")]
-    rows = names.roads.find(rows, _road_key("road"), "road", kept)
+    rows = names.roads.find(rows, text_key("region", "road"), "road", kept)
     key = building_key(*(pl.col(part) for part in ("road", "under", "main", "sub")))
     rows = lookups.buildings.find(rows, key, "place", [*kept, "road"])
     rows = rows.filter(~rows[ROW].is_duplicated())
