@@ -244,7 +244,7 @@ class _ExchangeableQuery:
         return self._rows if self._rows.columns == self._columns else self._rows.select(self._columns)
 
 
-_MOST_UNOPTIMISED: Final = 1_024  # rows; larger batches gain from optimisation
+_MOST_UNOPTIMISED: Final = 4_096  # rows; larger batches gain from optimisation
 
 
 def for_few(
