@@ -126,6 +126,7 @@ def _parse_usual(parts: pl.LazyFrame) -> pl.LazyFrame:
     return parts.filter(
         pl.col("plain"),
         road.str.contains(f"^{words.USUAL_ROAD_NAME}$") & ~road.is_in(words.ROAD_LIKE_DONGS),
+        ~road.str.contains("^(?:대?로|길|거리)제"),  # it may belong to the word before
         town.is_null() | town.str.contains("^[가-힣]{2,7}$"),
         name.is_null() | (name.str.contains(_DONG) & ~no_dong),
         pl.col("detail").is_null() | ~pl.col("detail").str.contains("[A-Z가나다라]동"),
