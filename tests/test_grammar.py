@@ -92,8 +92,9 @@ ROADS = """
 def assert_same(texts: pl.Series, share: float) -> None:
     rows = pl.DataFrame({"address": texts, "zipcode": None}, schema=dict.fromkeys(("address", "zipcode"), pl.String))
     parts = plain._take_apart(rows)
+    everything = pl.repeat(True, rows.height, dtype=pl.Boolean, eager=True)
     assert plain._USUAL.run(parts).height >= share * rows.height
-    assert_frame_equal(plain._parse(rows, parts), parsed(texts))
+    assert_frame_equal(plain._parse(rows, parts, everything), parsed(texts))
 
 
 def test_usual_forms_are_read_by_their_parts_as_in_full() -> None:

@@ -59,7 +59,7 @@ def by_readings(gazetteer: Gazetteer, rows: list[Row], lang: str) -> pl.DataFram
     """Match addresses that the parser has read, all of them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plain, "MIN_PLAIN_ROWS", len(rows) + 1)
-        patch.setattr(plain, "_parse", lambda rows, _: parse(rows.lazy()).collect())
+        patch.setattr(plain, "_parse", lambda rows, _, left: parse(rows.filter(left).lazy()).collect())
         return matched(gazetteer, rows, lang)
 
 

@@ -350,7 +350,7 @@ _LETTERS: Final = "가나다라마바사아자차카타파하"
 _TELLING: Final = tuple(_LETTERS + "안동서남북천중윗웃아랫구신새상하앞뒤옆내외원본큰")
 _BRANCH: Final = f"[0-9]번?[{_LETTERS}]"
 _GREAT: Final = "대"
-_PREFIX_STEPS: Final = (8, 4, 2, 1, 1)  # a binary search of the common prefix, up to 16 characters
+_MAX_PREFIX_CHARS: Final = 17
 _NUMBERS: Final = "[0-9]+번?"
 _ROAD_END: Final = "[로길]$"
 _SHORT_STEM_CHARS: Final = 2
@@ -446,10 +446,9 @@ def compare_names(names: pl.LazyFrame) -> pl.LazyFrame:
     ``short``: whether one is a road's name with a stem of one or two syllables.
     """
     one, other, head = pl.col("written"), pl.col("official"), pl.col("head")
-    names = names.with_columns(head=pl.lit(0, pl.UInt32))
-    for step in _PREFIX_STEPS:
-        same = one.str.slice(head, step) == other.str.slice(head, step)
-        names = names.with_columns(head=head + step * same.fill_null(False))
+    names = names.with_columns(
+        head=pl.sum_horizontal((one.str.head(count) == other.str.head(count)) for count in range(1, _MAX_PREFIX_CHARS))
+    )
     longer = pl.when(one.str.len_chars() > other.str.len_chars()).then(one).otherwise(other)
     names = names.with_columns(
         short=(pl.min_horizontal(_stem_length(one), _stem_length(other)) <= _SHORT_STEM_CHARS)

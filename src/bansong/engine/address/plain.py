@@ -65,18 +65,18 @@ def answer_plain(
 
     ``changes``: the result of :func:`changes_of_heads`. ``read`` answers parsed rows (columns of ``PARSED``).
     """
-    parts, names = _take_apart(rows), plain_names(lookups) if rows.height >= MIN_PLAIN_ROWS else None
+    parts, left = _take_apart(rows), pl.repeat(True, rows.height, dtype=pl.Boolean, eager=True)
+    names = plain_names(lookups) if rows.height >= MIN_PLAIN_ROWS else None
     if names is None:
-        return read(_parse(rows, parts))
+        return read(_parse(rows, parts, left))
     found = _with_units(_find_buildings(lookups, names, parts))
     answers = _compose(lookups, names, found, changes)
-    left = _without(pl.repeat(True, rows.height, dtype=pl.Boolean, eager=True), found)
+    left.scatter(found[ROW], False)
     if not left.any():
         return answers
     lines = (left.cum_sum() + answers.height).zip_with(left, (~left).cum_sum()) - 1
-    numbered = (left.cum_sum() - 1).cast(pl.UInt32)[parts[ROW]]  # among the rows left
-    parts = parts.with_columns(numbered.alias(ROW)).filter(left[parts[ROW]])
-    return pl.concat([answers, read(_parse(rows.filter(left), parts))[answers.columns]])[lines]
+    parsed = _parse(rows, parts.filter(left[parts[ROW]]), left)
+    return pl.concat([answers, read(parsed)[answers.columns]])[lines]
 
 
 def plain_names(lookups: Lookups) -> PlainNames | None:
@@ -90,14 +90,10 @@ def plain_names(lookups: Lookups) -> PlainNames | None:
     return _NAMES.get(lookups)
 
 
-def _without(left: pl.Series, found: pl.DataFrame) -> pl.Series:
-    return left.clone().scatter(found[ROW], False)
-
-
-def _parse(rows: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
-    # without the parser where it would find nothing but the parts
+def _parse(rows: pl.DataFrame, parts: pl.DataFrame, left: pl.Series) -> pl.DataFrame:
+    # the rows `left`, without the parser where it would find nothing but the `parts`
     usual = _USUAL.run(parts)
-    other = rows.with_row_index(ROW).filter(_without(pl.repeat(True, rows.height, dtype=pl.Boolean, eager=True), usual))
+    other = rows.with_row_index(ROW).filter(left.clone().scatter(usual[ROW], False))
     parsed = usual if other.is_empty() else pl.concat([usual, _PARSING.run(other)[usual.columns]]).sort(ROW)
     return parsed.drop(ROW)
 
@@ -203,10 +199,7 @@ _BODIES: Final = PreparedStep(_split_bodies)
 def _split_parts(bodies: pl.LazyFrame) -> pl.LazyFrame:
     pair, name = pl.col("_pair").struct, pl.col("_name").struct[0]
     rest, behind, inner, first = pl.col("rest"), pl.col("behind"), pl.col("inner"), pair[0]
-    several, number = (
-        pl.col("inner").str.contains(",", literal=True),
-        partial(pl.Expr.cast, dtype=pl.UInt32, strict=False),
-    )
+    several = pl.col("inner").str.contains(",", literal=True)
     return (
         bodies.with_columns(rest=pl.col("body").str.slice(catalogue().value("length", pl.col("head")) + 1))
         .with_columns(_pair=rest.str.splitn(" ", 2))
@@ -218,7 +211,8 @@ def _split_parts(bodies: pl.LazyFrame) -> pl.LazyFrame:
         .with_columns(_pair=behind.str.strip_prefix(" ").str.splitn(" ", 2), _name=inner.str.splitn(",", 2))
         .with_columns(number=first.str.strip_suffix(","), detail=pair[1], name=name.str.strip_suffix(")"))
         .with_columns(_pair=pl.col("number").str.splitn("-", 2), plain=pl.col("units") & ~several.fill_null(False))
-        .with_columns(main=number(first), sub=number(pair[1]).fill_null(0), under=0)
+        .with_columns(main=first.cast(pl.UInt32, strict=False), sub=pair[1].cast(pl.UInt32, strict=False), under=0)
+        .with_columns(pl.col("sub").fill_null(0))
         .filter(
             pl.col("head").is_not_null(),
             pl.col("units") | behind.str.contains(_NUMBER_AND_WORDS),
