@@ -173,7 +173,9 @@ def served(
         listener.close()
 
 
-class _InProcess(httpx.BaseTransport):
+class InProcess(httpx.BaseTransport):
+    """Asks an app without a socket."""
+
     def __init__(self, app: Any, portal: BlockingPortal) -> None:
         self._app = httpx.ASGITransport(app, client=("127.0.0.1", 1), raise_app_exceptions=False)
         self._portal = portal
@@ -196,7 +198,7 @@ def hosted(
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(app.router.lifespan_context(app)),
-        httpx.Client(transport=_InProcess(app, portal)) as http,
+        httpx.Client(transport=InProcess(app, portal)) as http,
     ):
         yield Served("http://hosted", db, app, http, portal)
 

@@ -40,7 +40,7 @@ def test_the_page_about_privacy_names_every_store() -> None:
     text = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
     folders = re.findall(r'state_directory\(\) / "(\w+)"', code)
-    assert {"jobs", "labels", "models", "runs", "written"} == set(folders)
+    assert {"app", "data", "jobs", "labels", "models", "runs", "written"} == set(folders)
     for kind in (CHOICE_FILE, LEDGER_FILE, STATUS_FILE, WATCH_FILE):
         assert f"`{kind.default}` (`{kind.variable}`)" in text
     assert [folder for folder in folders if f"`{folder}/`" not in text] == []

@@ -63,7 +63,7 @@ def test_a_new_user_is_told_what_to_set_up_and_nothing_is_broken(run: Run, monke
     assert {"service", "tax authority"}.isdisjoint(levels)
     assert (levels["extra learn"], "pip install 'bansong[learn]'" in said["extra learn"]) == (["note"], True)
     people = run("doctor")
-    assert (people.returncode, "registry: give --registry" in people.stdout) == (0, True)
+    assert (people.returncode, "registry: `bansong setup`" in people.stdout) == (0, True)
 
 
 def test_services_are_asked_with_their_key_unless_offline(

@@ -113,6 +113,23 @@ def test_wherever_the_disk_is_full_the_old_file_stays(lists: Path, tmp_path: Pat
         assert (source.read_bytes(), names_in(tmp_path)) == (old, [source.name]), f"at {limit} of {size} bytes"
 
 
+@pytest.mark.parametrize("format", ["csv", "parquet", "xlsx", "ndjson"])
+def test_a_full_disk_blames_the_output(lists: Path, tmp_path: Path, format: str) -> None:
+    resource = pytest.importorskip("resource")
+    output = tmp_path / f"out.{format}"
+    bs.enrich(lists / "list.csv", output, manifest=tmp_path / "m.json")
+    size = output.stat().st_size
+    output.unlink()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, hard))
+    try:
+        with pytest.raises(OutputError, match=output.name):
+            bs.enrich(lists / "list.csv", output, manifest=tmp_path / "m.json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert names_in(tmp_path) == ["m.json"]
+
+
 @pytest.mark.crash
 def test_killed_at_any_moment_the_file_is_old_or_new_and_the_next_run_gets_through(tmp_path: Path) -> None:
     """Runs in place are killed at moments of chance; what they leave disturbs nobody and is swept."""

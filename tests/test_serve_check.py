@@ -177,6 +177,7 @@ def test_too_little_room_and_a_missing_package_are_errors(db: Path, monkeypatch:
     code, text = check(db)
     assert (code, "folder: free space on that disk" in text) == (2, True), text
     monkeypatch.setattr("bansong.cli.serve.find_spec", lambda _: None)
-    done = CliRunner().invoke(app, ["serve", "--check", "--db", str(db)])
-    assert isinstance(done.exception, bs.BansongError)
-    assert done.exception.code == "server.package_missing"
+    for command in (["serve", "--check", "--db", str(db)], ["app", "--no-browser"]):
+        done = CliRunner().invoke(app, command)
+        assert isinstance(done.exception, bs.BansongError)
+        assert done.exception.code == "server.package_missing"

@@ -161,7 +161,7 @@ def test_a_report_made_in_english_is_read_in_korean_and_its_alerts_are_data(tmp_
     alert = next(one for one in report.warnings if isinstance(one, Notice) and one.code == GAZETTEER_MISSING.code)
     assert isinstance(alert, Alert)
     assert alert.fields == {"gazetteer": Option("gazetteer", "gazetteer.parquet")}
-    assert "no gazetteer was given" in alert
+    assert "no gazetteer is used" in alert
     assert f"{alert}" == str(alert) == alert
     assert any("`registry='registry.parquet'`" in one for one in report.warnings)
     with use_audience(COMMAND_LINE):

@@ -53,6 +53,11 @@ def state_directory() -> Path:
     return former
 
 
+def installed_path(what: str) -> Path:
+    """Return where `bansong data build-registry` and `build-gazetteer` put their file (``what``) without ``-o``."""
+    return state_directory() / "data" / f"{what}.parquet"
+
+
 @functools.cache
 def _notice(text: str) -> None:
     _log.warning(text)

@@ -71,10 +71,17 @@ class OptionSpec:
     rule: Rule | None = None
     engines: tuple[str, ...] = ()  # the only engines that take it; empty: all
     inputs: Inputs | None = None  # the only input formats that it is for
+    configurable: bool = False  # may be set in the command line's config.toml
+    variables: tuple[str, ...] = ()  # of the environment; they precede config.toml
     hide_key: Callable[[dict[str, Any]], None] | None = None  # hides a key in the constructor's keywords
     name: str = ""
     type: str = ""  # annotation without ``None``
     default: Any = None
+
+    @property
+    def setting(self) -> str:
+        """The key in config.toml: that of job files, else the flag's name."""
+        return f"{self.table}.{self.key}" if self.key else self.flag.removeprefix("--").replace("-", "_")
 
 
 def option(default: Any = None, *, flag: str = "", job: str = "", **declared: Any) -> Any:

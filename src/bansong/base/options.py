@@ -445,6 +445,8 @@ class StatusOptions(Options):
         flag="--nts-key-file",
         parameter="nts_key_file",
         job="status.key_file",
+        configurable=True,
+        variables=(ENV_NTS_KEY, ENV_NTS_KEY_FILE),
         help="A file that holds the tax authority's free key; by default the key is BANSONG_NTS_KEY. Never an "
         "argument.",
     )
@@ -453,6 +455,7 @@ class StatusOptions(Options):
         flag="--max-status-age DAYS",
         parameter="max_status_age",
         job="status.max_age",
+        configurable=True,
         rule=SHARED_RULES["max_age"],
         help="How long a stored status is not asked again; default 30.",
     )
@@ -466,6 +469,7 @@ class StatusOptions(Options):
         flag="--status-budget N",
         parameter="status_budget",
         job="status.budget",
+        configurable=True,
         rule=whole(0, gettext_noop("how many numbers a day, 0 or more")),
         help="Ask the tax authority for N numbers a day at most; by default as many as it allows.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -15,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from bansong.base.errors import InputError, OutputError, Problem
+from bansong.base.errors import BansongError, InputError, OutputError, Problem
 from bansong.base.files import (
     PRIVATE,
     RemotePath,
@@ -49,6 +50,8 @@ SOURCE_UNREADABLE: Final = Problem("files.source_unreadable", "{place}cannot be 
 _OURS: Final = ".bansong-"
 # files of the former name hold customers, too
 _UNFINISHED: Final = re.compile(r"\.(bansong|bizverify)-[0-9a-f]{8}-")
+# polars names a full disk in the text of its error only
+_FULL_DISK: Final = re.compile(rf"\(os error ({errno.ENOSPC}|{errno.EDQUOT}|{errno.EFBIG})\)")
 _NAME_KEPT: Final = 100
 _STALE_S: Final = 3600.0
 _CONTENTS_KNOWN: Final = 100  # how many contents are remembered of all files of one name
@@ -85,6 +88,12 @@ def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Pa
             place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
             raise InputError(SOURCE_UNREADABLE, place=place, reason=describe_os_error(error)) from error
         raise OutputError(OUTPUT_NOT_PUBLISHED, target=target, reason=describe_os_error(error)) from error
+    except Exception as error:
+        full = None if isinstance(error, BansongError) else _FULL_DISK.search(str(error))
+        if full is None:
+            raise
+        reason = describe_os_error(OSError(int(full[1]), os.strerror(int(full[1]))))
+        raise OutputError(OUTPUT_NOT_PUBLISHED, target=target, reason=reason) from error
     finally:
         with suppress(OSError):  # an open file must not hide the error; the next run removes it
             temporary.unlink(missing_ok=True)

@@ -34,7 +34,7 @@ from bansong.base.messages import (
     set_language,
 )
 from bansong.cli.console import INTERRUPTED, escape_what_stdout_lacks, open_closed_streams, say, set_up_logging
-from bansong.cli.options import COMMAND_LINE
+from bansong.cli.options import COMMAND_LINE, SETTINGS, read_settings, settings_in_effect
 
 catalogues.bindtextdomain("click", str(LOCALE_DIR))
 catalogues.textdomain("click")  # the domain that click's own messages are looked up in
@@ -59,10 +59,21 @@ def _fill_wide(text: str) -> str:
     return "".join(letter + _FILLER if east_asian_width(letter) in "WF" else letter for letter in text)
 
 
+_UNCONFIGURED: Final = {"config", "setup", "serve"}  # a server's settings must not depend on who starts it
+
+
 class LocalizedContext(click.Context):
-    """A click context whose help is wrapped by display width."""
+    """A click context whose help is wrapped by display width, and whose ``default_map`` is config.toml."""
 
     formatter_class = WideLetterFormatter
+
+    def lookup_default(self, name: str, call: bool = True) -> Any:
+        # read late: help works with a damaged file
+        if self.default_map is None and call and not self.resilient_parsing:
+            is_apart = self.parent is None or {self.command.name, self.parent.command.name} & _UNCONFIGURED
+            settings = {} if is_apart else settings_in_effect()
+            self.default_map = {SETTINGS[key].parameter: value for key, value in settings.items()}
+        return super().lookup_default(name, call)  # type: ignore[call-overload]
 
 
 class CommandsOnUse(Mapping[str, click.Command]):
@@ -107,7 +118,7 @@ def command_line_reads() -> Iterator[None]:
 def language_of(words: Sequence[str]) -> Iterator[None]:
     """Use the language of ``--lang`` during the block, also in child processes."""
     before = {name: os.environ.get(name) for name in (VARIABLE, "LANGUAGE")}
-    set_language(_named_language(words) or current_language())
+    set_language(_named_language(words) or _configured_language(words) or current_language())
     os.environ["LANGUAGE"] = current_language()  # click reads it for each of its messages
     try:
         yield
@@ -119,13 +130,21 @@ def language_of(words: Sequence[str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
+def _configured_language(words: Sequence[str]) -> Lang | None:
+    if os.environ.get(VARIABLE) or "serve" in words[:1]:
+        return None
+    with suppress(BansongError):  # the command says what is wrong with the file
+        return read_settings().get("lang")
+    return None
+
+
 def add_language_option(command: click.Command) -> None:
     """Add ``--lang`` to a command; :class:`LocalizedGroup` reads its value."""
     option = click.Option(
         ["--lang"],
         type=click.Choice(LANGS),
         expose_value=False,
-        help="The language of all texts; by default BANSONG_LANG, else the locale.",
+        help="The language of all texts; by default BANSONG_LANG, else as in `bansong config`, else the locale.",
     )
     command.params.append(option)
     command.context_class = LocalizedContext
@@ -245,7 +264,8 @@ _MODULES: Final = {  # of :mod:`bansong.cli`, with the names of their commands
     "watch": ("watch",),
     "upkeep": ("me", "ledger", "resolve", "doctor", "forget"),
     "data": ("data",),
-    "serve": ("serve", "notices"),
+    "settings": ("config", "setup"),
+    "serve": ("serve", "app", "notices"),
     "keys": ("keys",),
 }
 _HOMES: Final = {command: module for module, commands in _MODULES.items() for command in commands}

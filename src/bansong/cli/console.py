@@ -121,14 +121,17 @@ class RunReport(Summary, Protocol):
     def columns(self) -> Mapping[str, Choice]: ...
 
 
-def end_with(report: RunReport, as_json: bool) -> None:
-    """Print alerts, a report (on stderr, or as JSON on stdout) and other warnings; exit with its code."""
+def end_with(report: RunReport, as_json: bool, more: Iterable[tuple[str, str]] = ()) -> None:
+    """Print alerts, a report (on stderr, or as JSON on stdout) and other warnings; exit with its code.
+
+    ``more``: further lines of the report, for people.
+    """
     alerts = [warning for warning in report.warnings if isinstance(warning, Alert)]
     warn(alerts)
     if as_json:
         print_json(report.as_dict())
     else:
-        say_table((what, value) for what, value in report.lines() if value not in alerts)
+        say_table((what, value) for what, value in (*report.lines(), *more) if value not in alerts)
         say_columns(report.columns)
     warn(warning for warning in report.warnings if warning not in alerts)
     click.get_current_context().exit(report.exit_code)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -10,21 +11,57 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bansong.base.errors import Problem, UsageError
+from bansong.base.files import installed_path
 from bansong.base.messages import gettext, gettext_noops
 from bansong.base.options import ReadOptions
+from bansong.base.publish import make_folder
 from bansong.cli.console import print_json, progress_shown, say_columns, say_table, show_summary
-from bansong.cli.options import PATH, add_all, chosen_status, fetch_options, json_option, options_of, progress_option
-from bansong.run.options import LocalOptions
+from bansong.cli.options import (
+    PATH,
+    add_all,
+    chosen_status,
+    fetch_options,
+    is_configured,
+    json_option,
+    options_of,
+    progress_option,
+)
+from bansong.run.options import LocalOptions, with_installed
 
 if TYPE_CHECKING:
-    from bansong.reference.registry import DataUpdate, FetchedRegistry
+    from bansong.reference.gazetteer import GazetteerReport
+    from bansong.reference.registry import DataUpdate, FetchedRegistry, RegistryReport
 
 GAZETTEER_OPTION_ALONE: Final = Problem(
-    "cli.gazetteer_option_alone", "--gazetteer and --addresses go together: the file, and where the address files are"
+    "cli.gazetteer_option_alone", "--gazetteer needs --addresses: where the address files are"
 )
 
 _REGISTRY_ROLES: Final = ("b_no", "status", "since", "opened", "as_of", "taxation", "merged", "name")
 _STATES: Final = gettext_noops("refreshed", "current")
+
+
+_output_option: Final = click.option(
+    "-o",
+    "--output",
+    type=PATH,
+    metavar="OUT.parquet",
+    help="The file to write. By default it is installed in the state directory, and later runs use it.",
+)
+
+
+def _choose_output(what: str, output: Path | None) -> Path:
+    """Return the file of ``-o``, else the place of installed files, whose folder is made."""
+    if output is not None:
+        return output
+    make_folder(installed_path(what).parent)
+    return installed_path(what)
+
+
+def _say_use(report: RegistryReport | GazetteerReport, what: str) -> None:
+    """Print that an installed file will be used."""
+    if report.output == str(installed_path(what)):
+        said = gettext("{name} is used from now on; --no-{what} leaves it out", name=gettext(what), what=what)
+        say_table([(gettext("installed"), said)])
 
 
 @click.group()
@@ -34,7 +71,7 @@ def data() -> None:
 
 @data.command(short_help="Build a registry of businesses and their status.")
 @click.argument("sources", type=PATH, nargs=-1, required=True, metavar="SRC…")
-@click.option("-o", "--output", type=PATH, required=True, metavar="OUT.parquet", help="The registry file.")
+@_output_option
 @options_of(ReadOptions, "columns", roles=_REGISTRY_ROLES)
 @click.option(
     "--as-of",
@@ -43,7 +80,7 @@ def data() -> None:
 )
 @options_of(ReadOptions, "encoding", "delimiter")
 @json_option
-def build_registry(as_of: datetime | None, as_json: bool, **options: Any) -> None:
+def build_registry(output: Path | None, as_of: datetime | None, as_json: bool, **options: Any) -> None:
     """Build a registry from files, or folders of files, with a number and a status column.
 
     Any table that `enrich` reads will do: lists of statuses, the mail-order registry's CSVs, files enriched before. The
@@ -52,31 +89,39 @@ def build_registry(as_of: datetime | None, as_json: bool, **options: Any) -> Non
     """
     from bansong.reference.registry import build_registry
 
-    report = build_registry(as_of=as_of.date() if as_of else None, **options)
+    target = _choose_output("registry", output)
+    report = build_registry(output=target, as_of=as_of.date() if as_of else None, **options)
     if not as_json and len(report.sources) <= 10:
         for source, chosen in zip(report.sources, report.columns, strict=True):
             say_table([(gettext("source"), source)])
             say_columns(chosen)
     show_summary(report, as_json)
+    _say_use(report, "registry")
 
 
 @data.command(short_help="Build a gazetteer of the official addresses.")
 @click.argument("sources", type=PATH, nargs=-1, required=True, metavar="SRC…")
-@click.option("-o", "--output", type=PATH, required=True, metavar="OUT.parquet", help="The gazetteer file.")
+@_output_option
 @progress_option
 @json_option
-def build_gazetteer(sources: tuple[Path, ...], output: Path, progress: str, as_json: bool) -> None:
+def build_gazetteer(sources: tuple[Path, ...], output: Path | None, progress: str, as_json: bool) -> None:
     """Build a gazetteer from the official address files: files, folders of them, zips as downloaded.
 
     From business.juso.go.kr: 도로명주소 한글, the full set of one month (rnaddrkor_*.txt and jibun_rnaddrkor_*.txt of
     each province), and if wanted the daily changes since. Also read: the post office's zipcode_DB, and
     KIKmix.YYYYMMDD.xlsx, which says what legal dongs an administrative dong has. One province or all of them.
     """
+    install_gazetteer(sources, output, progress, as_json=as_json)
+
+
+def install_gazetteer(sources: Sequence[Path], output: Path | None, progress: str, *, as_json: bool = False) -> None:
+    """Build a gazetteer, by default the installed one, and print the report."""
     from bansong.reference.gazetteer import build_gazetteer
 
     with progress_shown(progress, "MB", "reading") as advance:
-        report = build_gazetteer(sources, output, progress=advance)
+        report = build_gazetteer(sources, _choose_output("gazetteer", output), progress=advance)
     show_summary(report, as_json)
+    _say_use(report, "gazetteer")
 
 
 _fetch_options: Final = add_all([fetch_options, progress_option, json_option])
@@ -146,23 +191,26 @@ def update(
 ) -> None:
     """Refresh what can be refreshed, and say for the rest what to download and where.
 
-    The gazetteer is built anew if the address files are newer than those it was built from. The registry's oldest
-    statuses are asked of the tax authority, as `bansong data refresh-registry` does it. What is current stays as it
-    is, and after an error the file that was there stays. Exit code 4 if the key is refused, 5 if it is to go on later.
+    Without --gazetteer and --registry, the installed files are meant. The gazetteer is built anew if the address files
+    are newer than those it was built from. The registry's oldest statuses are asked of the tax authority, as `bansong
+    data refresh-registry` does it. What is current stays as it is, and after an error the file that was there stays.
+    Exit code 4 if the key is refused, 5 if it is to go on later.
     """
     from bansong.reference.registry import BY_HAND, update_gazetteer, update_registry
 
-    if (gazetteer is None) != (not addresses):
+    if gazetteer is not None and not addresses and not is_configured("gazetteer"):
         raise UsageError(GAZETTEER_OPTION_ALONE)
-    done = []
-    if gazetteer is not None:
+    done, status = [], chosen_status(options)
+    if addresses:
         with progress_shown(progress, "MB", "reading") as advance:
-            done.append(update_gazetteer(gazetteer, addresses, progress=advance))
+            done.append(update_gazetteer(_choose_output("gazetteer", gazetteer), addresses, progress=advance))
         _show_update(done[-1], as_json)
+    if registry is None and replace(status, source="auto").is_asking:
+        registry = with_installed({}).get("registry")
     if registry is not None:
         with progress_shown(progress, "numbers", "asking nts") as display:
             watch = None if display is None else display.watch
-            done.append(update_registry(registry, chosen_status(options), watch=watch))
+            done.append(update_registry(registry, status, watch=watch))
         _show_update(done[-1], as_json)
     if as_json:
         print_json({"updates": [asdict(one) for one in done], "by_hand": BY_HAND})

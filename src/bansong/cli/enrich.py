@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from bansong.cli.console import (
     print_table,
     progress_shown,
     say,
+    say_table,
     warn,
 )
 from bansong.cli.options import (
@@ -32,12 +33,13 @@ from bansong.cli.options import (
     chosen_status,
     engine_option,
     fetch_options,
-    given_options,
+    is_configured,
     json_option,
+    local_options,
     options_of,
     progress_option,
 )
-from bansong.run.options import LocalOptions, RunOptions, WriteOptions
+from bansong.run.options import LocalOptions, RunOptions, WriteOptions, installed_lines
 
 _planned_options: Final = add_all(
     [
@@ -84,7 +86,7 @@ def enrich(as_json: bool, progress: str, **options: Any) -> None:
         raise click.UsageError(gettext("--json prints to standard output, and so goes the file; name the output."))
     with progress_shown(progress, "lookups" if ENGINE_KINDS[options["engine"]].buys else "rows") as advance:
         report = enrich_files.enrich(**given, progress=advance)
-    end_with(report, as_json)
+    end_with(report, as_json, installed_lines(given))
 
 
 @click.command(short_help="Say what enrich would do and what it would cost.")
@@ -95,22 +97,34 @@ def plan(as_json: bool, **options: Any) -> None:
     with freeze_imports():
         from bansong.run import enrich as enrich_files
 
-    report = enrich_files.plan(**_chosen_options(options))
-    end_with(report, as_json)
+    given = _chosen_options(options)
+    report = enrich_files.plan(**given)
+    end_with(report, as_json, installed_lines(given))
 
 
 def _chosen_options(options: dict[str, Any]) -> dict[str, Any]:
     # one input that holds one table, for one output file, is passed alone, not in a list
     from bansong.tables.inputs import is_one_file
 
-    status, given = chosen_status(options), given_options(options)
+    status, given = chosen_status(options), local_options(options)
     inputs, sheets, output = given.pop("inputs"), given.pop("sheet", ()), given.get("output")
     if sheets:
         given["sheet"] = sheets if len(sheets) > 1 else sheets[0]
+    if "headers" in given and is_configured("headers") and not _take_headers([output] if output else inputs):
+        del given["headers"]
     into_folder = output is not None and (output.endswith(os.sep) or os.path.isdir(output))  # noqa: PTH112 - raises for no name
     is_one = len(inputs) == 1 and is_one_file(inputs[0]) and len(sheets) < 2 and ALL_SHEETS not in sheets
     is_alone = is_one and not into_folder and not given.get("keep_going")
     return given | {"input": inputs[0] if is_alone else inputs, "status": status}
+
+
+def _take_headers(outputs: Sequence[str | Path]) -> bool:
+    # no remembered setting may refuse an output of JSON or Parquet
+    from bansong.tables.detect import EXTENSIONS
+    from bansong.tables.streams import unpacked_name
+
+    formats = (EXTENSIONS.get(unpacked_name(Path(one)).suffix.lower()) for one in outputs)
+    return all(format is None or format.can.korean_headers or not format.can.written for format in formats)
 
 
 def _goes_to_stdout(given: Mapping[str, Any]) -> bool:
@@ -166,15 +180,16 @@ def verify(as_json: bool, **options: Any) -> None:
     with freeze_imports():
         from bansong.run import verify as verify_business
 
-    status = chosen_status(options)
+    status, given = chosen_status(options), local_options(options)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        answer = verify_business.verify(**given_options(options), status=status)
+        answer = verify_business.verify(**given, status=status)
     warn(str(warning.message) for warning in caught)
     if as_json:
         print_json(asdict(answer))
     else:
         print_out(str(answer))
+        say_table(installed_lines(given))
     click.get_current_context().exit(_EXIT_CODES.get(answer.row_status, 0))
 
 

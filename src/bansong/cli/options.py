@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
-from bansong.base.files import as_path
-from bansong.base.messages import NO_VALUE, current_language, gettext, gettext_noop, gettext_of
+from bansong.base.files import as_path, state_directory, variable
+from bansong.base.messages import LANGS, NO_VALUE, VARIABLE, current_language, gettext, gettext_noop, gettext_of
 from bansong.base.option import OptionSpec, specs_of
 from bansong.base.options import ServiceOptions, StatusOptions
 from bansong.base.schema import CONTEXT_COLUMNS, RECORD_COLUMNS, role_code, role_word
-from bansong.run.options import OPTION_KINDS
+from bansong.run.options import OPTION_KINDS, with_installed
 
 if TYPE_CHECKING:
     _TypeBase = click.ParamType[Any, str]
@@ -99,11 +100,12 @@ _ROLES: Final = (*RECORD_COLUMNS, *CONTEXT_COLUMNS)
 
 def options_of(kind: type, *parameters: str, roles: Iterable[str] = _ROLES) -> Decorator:
     """Return a decorator that adds a class's options: all, or ``parameters``. ``--columns`` accepts ``roles``."""
-    declared = [pair for spec in specs_of(kind) for pair in _options_of(spec, roles)]
+    declared = [pair for spec in specs_of(kind) for pair in options_of_spec(spec, roles)]
     return add_all([option for name, option in declared if not parameters or name in parameters])
 
 
-def _options_of(spec: OptionSpec, roles: Iterable[str]) -> Iterator[tuple[str, Decorator]]:
+def options_of_spec(spec: OptionSpec, roles: Iterable[str] = _ROLES) -> Iterator[tuple[str, Decorator]]:
+    """Yield the options that a spec declares, by parameter."""
     if spec.flag:
         flags = filter(None, (spec.short, spec.flag))
         yield spec.parameter, click.option(*flags, spec.parameter, help=spec.help, **_type_of(spec, roles))
@@ -148,10 +150,20 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that were given, ``False`` for those turned off; refuse an option both on and off."""
     given = {name: value for name, value in options.items() if _is_given(name, value)}
     for name in [name for name, spec in _SPECS.items() if spec.flag and spec.off and given.pop(f"no_{name}", False)]:
-        if name in given:
+        if name in given and not is_configured(name):
             raise click.UsageError(gettext_of(_SPECS[name], "{flag} and {off} exclude each other."))
         given[name] = False
     return given
+
+
+def is_configured(name: str) -> bool:
+    """Whether an option of the running command has its value from config.toml."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.DEFAULT_MAP
+
+
+def local_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return :func:`given_options` with the installed registry and gazetteer where none was given."""
+    return with_installed(given_options(options), str(options.get("engine", "local")))
 
 
 def _is_given(name: str, value: object) -> bool:
@@ -160,6 +172,29 @@ def _is_given(name: str, value: object) -> bool:
 
 
 _SPECS: Final = {spec.parameter: spec for kind in OPTION_KINDS for spec in specs_of(kind)}
+
+
+def config_path() -> Path:
+    """Return the file of remembered settings."""
+    return state_directory() / "config.toml"
+
+
+def read_settings() -> dict[str, Any]:
+    """Return the settings in config.toml by dotted key, empty without the file; raise :class:`UsageError`."""
+    if not os.path.exists(config_path()):  # noqa: PTH110 - raises for no name
+        return {}
+    from bansong.cli.settings import load_settings
+
+    return load_settings(config_path())
+
+
+LANG: Final = OptionSpec(flag="--lang", choices=LANGS, variables=(VARIABLE,), name="lang", parameter="lang")
+SETTINGS: Final = {spec.setting: spec for spec in (LANG, *(one for one in _SPECS.values() if one.configurable))}
+
+
+def settings_in_effect() -> dict[str, Any]:
+    """Return :func:`read_settings` without those that the environment gives."""
+    return {key: value for key, value in read_settings().items() if not any(map(variable, SETTINGS[key].variables))}
 
 
 def chosen_status(options: dict[str, Any]) -> StatusOptions:

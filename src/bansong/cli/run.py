@@ -26,7 +26,7 @@ from bansong.cli.console import (
     say_table,
     warn,
 )
-from bansong.cli.options import PATH, json_option
+from bansong.cli.options import PATH, json_option, settings_in_effect
 
 if TYPE_CHECKING:
     from bansong.jobs.report import JobReport
@@ -80,7 +80,7 @@ def run(job: Path | None, init: Path | None, deadline: str | None, quiet: bool, 
     stop = context.ensure_object(StopRequest)
     try:
         with progress_shown("none" if quiet or log_json else "auto") as progress:
-            report = run_job(job, deadline=seconds, progress=progress, stop=stop)
+            report = run_job(job, deadline=seconds, progress=progress, stop=stop, settings=settings_in_effect())
     except (BansongError, KeyboardInterrupt) as error:
         if not str(error):  # nothing had begun
             raise

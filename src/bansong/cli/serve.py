@@ -1,4 +1,4 @@
-"""The commands `serve` and `notices …`; access to the server's database."""
+"""The commands `serve`, `app` and `notices …`; access to the server's database."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from bansong.base.errors import Problem, UsageError
-from bansong.base.messages import gettext, gettext_noops, ngettext
+from bansong.base.messages import gettext, gettext_noop, gettext_noops, ngettext
 from bansong.base.options import StatusOptions
-from bansong.cli.console import print_json, print_rows, say, warn
-from bansong.cli.options import PATH, chosen_status, json_option, options_of
+from bansong.cli.console import print_json, print_rows, say, say_table, warn
+from bansong.cli.options import PATH, chosen_status, json_option, local_options, options_of
 from bansong.cli.upkeep import print_findings
-from bansong.run.options import LocalOptions
+from bansong.run.options import LocalOptions, installed_lines
 
 if TYPE_CHECKING:
     import sqlite3
@@ -197,7 +197,7 @@ def serve(
     needs_server()
     from bansong.server.settings import Settings, configure_logging, load_plans, parse_proxies
 
-    status = chosen_status(settings)
+    status, settings = chosen_status(settings), local_options(settings)
     if check:
         from bansong.upkeep.service_check import check_service
 
@@ -210,6 +210,7 @@ def serve(
     proxies = parse_proxies(trusted_proxies)
     chosen: Settings = Settings(plans=load_plans(plans), status=status, trusted_proxies=proxies, **settings)
     configure_logging()
+    say_table(installed_lines(settings))
     run(chosen, host, port, lambda url: _announce(url, behind_proxy=bool(trusted_proxies)))
 
 
@@ -231,6 +232,26 @@ def needs_server() -> None:
     for name in ("starlette", "uvicorn", "python_multipart", "prometheus_client", "numpy"):
         if find_spec(name) is None:
             raise UsageError(PACKAGE_MISSING, replace=name.replace("_", "-"))
+
+
+@click.command(short_help="Check lists in your browser, without further commands.")
+@options_of(LocalOptions)
+@options_of(StatusOptions)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port of the page; by default a free one.")
+@click.option("--no-browser", is_flag=True, help="Only print the address of the page.")
+def app(port: int, no_browser: bool, **options: Any) -> None:
+    """Open a page in your browser: drop a list in, check it, download the results, record returned letters.
+
+    Only this computer, and only the browser with the printed address, can open the page. Lists and results are deleted
+    when the page is closed, after a day, and when the program ends (Ctrl-C).
+    """
+    needs_server()
+    from bansong.server.local_app import run_local_app
+
+    status, text = chosen_status(options), gettext_noop("the page is open at {address}; stop with Ctrl-C")
+    reference = local_options(options)
+    say_table(installed_lines(reference))
+    run_local_app(reference, status, port, lambda at: say(gettext(text, address=at)), browser=not no_browser)
 
 
 _NOTIFICATION_COLUMNS: Final = gettext_noops(

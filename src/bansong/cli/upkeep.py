@@ -25,7 +25,7 @@ from bansong.cli.console import (
     say_table,
     show_summary,
 )
-from bansong.cli.options import PATH, account_options, json_option, options_of
+from bansong.cli.options import PATH, account_options, json_option, local_options, options_of
 from bansong.run.options import LocalOptions, RunOptions
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def doctor(as_json: bool, **options: Any) -> None:
     """
     from bansong.upkeep.doctor import DoctorOptions, diagnose
 
-    diagnosis = diagnose(DoctorOptions(**options))
+    diagnosis = diagnose(DoctorOptions(**local_options(options)))
     if as_json:
         print_json(diagnosis.as_dict())
     else:
@@ -339,7 +339,7 @@ NO_TERMINAL: Final = Problem(
 )
 @json_option
 def forget(b_no: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool, **stores: Any) -> None:
-    """Erase business numbers from the ledger, the label store, the watch list, the status store and servers' files.
+    """Erase business numbers from the ledger, labels, watch list, statuses, chosen addresses, jobs and servers' files.
 
     It lists what each store holds, asks, erases so that the files hold no byte of them any more, and lists what it
     cannot reach: outputs and backups, the hosted service. A lookup that was paid is paid again if it is needed again.

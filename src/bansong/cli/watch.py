@@ -14,8 +14,17 @@ from bansong.base.errors import OutputError, Problem
 from bansong.base.messages import describe_os_error, gettext, gettext_noop
 from bansong.base.options import STATUS_SOURCES, ReadOptions, ServiceOptions, StatusOptions
 from bansong.cli.console import INTERRUPTED, end_with, print_json, print_out, print_result, progress_shown, say, warn
-from bansong.cli.options import PATH, account_options, add_all, chosen_status, given_options, json_option, options_of
-from bansong.run.options import LocalOptions, RunOptions
+from bansong.cli.options import (
+    PATH,
+    account_options,
+    add_all,
+    chosen_status,
+    given_options,
+    json_option,
+    local_options,
+    options_of,
+)
+from bansong.run.options import LocalOptions, RunOptions, installed_lines
 
 if TYPE_CHECKING:
     import polars as pl
@@ -191,12 +200,12 @@ def check(as_json: bool, local: str | None, **options: Any) -> None:
     from bansong.watch.checking import check as check_list
 
     options["max_status_age"] = 0.0  # ask for each due status that was not asked for on the same day
-    status = chosen_status(options)
+    status, given = chosen_status(options), local_options(options)
     report = check_list(
         local=_local(local) or True,
         status=status,
-        tell=lambda report: _print_report(report, as_json),
-        **given_options(options),
+        tell=lambda report: _print_report(report, as_json, installed_lines(given)),
+        **given,
     )
     click.get_current_context().exit(report.exit_code)
 
@@ -205,14 +214,15 @@ def _local(local: str | None) -> str | bool | None:
     return True if local == _DEFAULT_LIST else local
 
 
-def _print_report(report: CheckReport, as_json: bool) -> None:
+def _print_report(report: CheckReport, as_json: bool, installed: list[tuple[str, str]]) -> None:
     # closures count as reported once printed
     warn(report.warnings)
     if as_json:
         print_json(report.as_dict(), needed=True)
     else:
         if sys.stderr.isatty():  # people are told that nothing was due, cron is not
-            say(_line(*report.progress_line))
+            for line in (report.progress_line, *installed):
+                say(_line(*line))
         for closed_or_grade in report.news():
             print_out(_line(*closed_or_grade), needed=True)
         for undelivered in report.undelivered_lines():

@@ -321,14 +321,15 @@ REGISTRY_STALE: Final = Problem(
     "{path}: its newest status is of {day}, more than {days} days ago, so closures since then are not known "
     "and no row says `send`; build the registry again from newer lists",
 )
-REGISTRY_MISSING: Final = Problem("alert.registry_missing", "no registry was given, so {missing}; {remedy}")
+REGISTRY_MISSING: Final = Problem("alert.registry_missing", "no registry is used, so {missing}; {remedy}")
 
 
 def how_to_check_statuses() -> Phrase:
     """Return advice on how to get statuses."""
     return Phrase(
-        "ask the tax authority with {status} and a free key of data.go.kr in BANSONG_NTS_KEY, or build a list of "
-        "statuses with `bansong data build-registry LISTS… -o registry.parquet` and run this again with {registry}",
+        "ask the tax authority with {status} and a free key of data.go.kr (`bansong setup` stores it; or put it into "
+        "BANSONG_NTS_KEY), or build a list of statuses with `bansong data build-registry LISTS…` and run this again "
+        "(with {registry} where it is not found by itself)",
         status=Option("status", "nts"),
         registry=Option("registry", "registry.parquet"),
     )

@@ -141,7 +141,7 @@ class Registry:
     def open(cls, path: str | Path) -> Registry:
         """Open a registry built by ``bansong data build-registry``; raise :class:`RegistryError`."""
         path = Path(path)
-        remedy = Phrase("build one with: bansong data build-registry SRC… -o OUT.parquet")
+        remedy = Phrase("build one with: bansong data build-registry SRC…")
         if not path.is_file():
             from bansong.tables.streams import refuse_url
 

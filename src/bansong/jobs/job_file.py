@@ -175,7 +175,7 @@ class _Place(NamedTuple):
         return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.steps).removeprefix(".")
 
 
-def _explain_syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> str:
+def explain_syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> str:
     """Describe a syntax error with its line; add the remedy for a Windows path."""
     found = _TOML_LINE.search(str(error))
     line = int(found[1]) if found else len(text.splitlines())
@@ -482,8 +482,11 @@ def job_template() -> str:
     return resources.files("bansong.jobs").joinpath(name).read_text(encoding="utf-8")
 
 
-def load_job_file(path: str | Path) -> JobFile:
-    """Read and check a job file; raise :class:`UsageError` with field and line."""
+SETTING_TABLES: Final = ("reference", "status")  # no other may change with the user who runs the job
+
+
+def load_job_file(path: str | Path, settings: Mapping[str, Any] | None = None) -> JobFile:
+    """Read and check a job file; raise :class:`UsageError` with field and line. For ``settings``: see `run_job`."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -493,7 +496,11 @@ def load_job_file(path: str | Path) -> JobFile:
     except UnicodeDecodeError as error:
         raise UsageError(JOB_FILE_NOT_UTF8, path=path, error=error) from None
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(_explain_syntax(path, text, error)) from None
+        raise UsageError(explain_syntax(path, text, error)) from None
+    for setting, value in (settings or {}).items():
+        table, _, key = setting.partition(".")
+        if table in SETTING_TABLES and isinstance(given := values.setdefault(table, {}), dict):
+            given.setdefault(key, value)
     try:
         job = msgspec.convert(values, JobFile)
     except msgspec.ValidationError as error:

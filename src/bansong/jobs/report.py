@@ -197,6 +197,7 @@ class JobReport(Shown):
     changes_file: str | None = None
     message: str | None = None
     problems: tuple[str, ...] = ()
+    installed: tuple[tuple[str, str], ...] = ()  # line about installed reference files
 
     @property
     def exit_code(self) -> int:
@@ -241,6 +242,7 @@ class JobReport(Shown):
         yield gettext("changes"), self._describe_changes()
         if self.changes_file:
             yield written, self.changes_file
+        yield from self.installed
         yield from ((gettext("attention"), problem) for problem in self.problems)
 
     def _describe_changes(self) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 from msgspec import structs
@@ -53,6 +53,7 @@ from bansong.jobs.state import (
 from bansong.notify.channels import Channel, deliver, open_channels
 from bansong.run.changes import CHANGE_SCHEMA, GONE, SNAPSHOT, advance, numbers_by_input, of_kinds, write_changes
 from bansong.run.files_report import FilesReport
+from bansong.run.options import REFERENCE_FILES, installed_lines, with_installed
 from bansong.run.report import Report
 from bansong.run.table import RunStart
 
@@ -74,6 +75,7 @@ def run_job(
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
     stop: StopRequest | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> JobReport:
     """Run the job of a job file once; return what it did and what changed since the run before.
 
@@ -81,7 +83,8 @@ def run_job(
     reference files is reused for ``skip_unchanged_days``. ``now``: the time in seconds since 1970. ``deadline``:
     seconds after which nothing new begins and open purchases are settled (default: as in the job file). ``stop``: the
     command line's request to stop by signals: it also interrupts an engine that buys nothing at the deadline, and is
-    held back while the run is recorded. ``progress``, ``cancel``: as for :func:`bansong.enrich`.
+    held back while the run is recorded. ``progress``, ``cancel``: as for :func:`bansong.enrich`. ``settings``: values
+    for ``[reference]`` and ``[status]`` that the file does not name, by dotted key (the command line's config.toml).
 
     Raises :class:`JobRunningError` if the job is running; :class:`UsageError` for an invalid job file;
     :class:`StoreError` for an unusable state: nothing was done. ``KeyboardInterrupt`` names the outputs written before
@@ -89,7 +92,11 @@ def run_job(
     """
     refuse_after_fork()
     path = Path(path).resolve()
-    job = load_job_file(path)
+    job = load_job_file(path, settings)
+    named = {name: getattr(job.reference, name) for name in REFERENCE_FILES}
+    used = with_installed(named, job.engine.name)
+    reference = structs.replace(job.reference, **{name: path and str(path) for name, path in used.items()})
+    job = structs.replace(job, reference=reference)
     name, state = job_place(path, job)
     seconds = parse_duration(job.run.deadline) if deadline is None else deadline
     stop = stop or StopRequest()
@@ -98,7 +105,8 @@ def run_job(
         refuse_shared_name(path, name, store.job_file())
         store.note_job_file(path)
         limit = stack.enter_context(Deadline(seconds, cancel or CancelToken(), stop))
-        return _Run(job, name, path.parent, store, now, limit, progress, stop).carry_out()
+        report = _Run(job, name, path.parent, store, now, limit, progress, stop).carry_out()
+        return replace(report, installed=tuple(installed_lines(used)))
 
 
 @dataclass

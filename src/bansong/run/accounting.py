@@ -266,9 +266,9 @@ _LIKELY_CAUSES: Final = {
 
 GAZETTEER_MISSING: Final = Problem(
     "alert.gazetteer_missing",
-    "no gazetteer was given, so no address is looked up or corrected, and one that does not exist is not noticed; "
-    "make one with `bansong data build-gazetteer FILES… -o gazetteer.parquet` from the official address files, "
-    "and run this again with {gazetteer}",
+    "no gazetteer is used, so no address is looked up or corrected, and one that does not exist is not noticed; "
+    "make one with `bansong data build-gazetteer FILES…` from the official address files, and run this again (with "
+    "{gazetteer} where it is not found by itself)",
 )
 STATUS_UNCHECKED: Final = Problem(
     "alert.status_unchecked",

@@ -220,9 +220,10 @@ def enrich(
 
     ``columns`` maps roles (``b_no``, ``name``, ``address``, ``zipcode``, ``confirmed``) to headers: several in a list,
     or with ``+`` between, make up one value (``{"address": ["기본주소", "상세주소"]}``); with ``|`` between, each row
-    takes the first that is filled. ``confirmed``: the day on which somebody last made sure of the address. ``sheet``
-    (workbooks), ``encoding`` and ``delimiter`` (CSV), ``json_path`` (JSON, ``data.items``): where and how the table is
-    read. Without a header (``has_header=False``) columns are called ``#1``, ``#2``, …, and roles are found by content.
+    takes the first that is filled; with an empty list no column has the role. ``confirmed``: the day on which somebody
+    last made sure of the address. ``sheet`` (workbooks), ``encoding`` and ``delimiter`` (CSV), ``json_path`` (JSON,
+    ``data.items``): where and how the table is read. Without a header (``has_header=False``) columns are called ``#1``,
+    ``#2``, …, and roles are found by content.
     ``registry``, ``gazetteer``, ``model``, ``lang``, ``today``: see :class:`LocalEngine`.
 
     ``status``: whether the tax authority's free API is asked for statuses that are stored for more than

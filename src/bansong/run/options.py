@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from bansong.base.messages import LANGS, Lang, gettext_noop
+from bansong.base.files import installed_path
+from bansong.base.messages import LANGS, Lang, gettext, gettext_noop, ngettext
 from bansong.base.option import Options, Rule, option
-from bansong.base.options import ReadOptions, ServiceOptions, StatusOptions, StatusSource, is_text_or_texts
+from bansong.base.options import (
+    ENGINE_KINDS,
+    ReadOptions,
+    ServiceOptions,
+    StatusOptions,
+    StatusSource,
+    is_text_or_texts,
+)
+from bansong.base.schema import seoul_day
 
 if TYPE_CHECKING:
     from bansong.base.display import AskedProgress
@@ -63,6 +73,7 @@ class WriteOptions(Options):
     extra_columns: Sequence[str] = option(
         (),
         flag="--extra-columns COLUMNS",
+        configurable=True,
         rule=Rule(
             lambda value: not isinstance(value, str) and is_text_or_texts(value),
             gettext_noop("a list of columns, all texts"),
@@ -80,7 +91,7 @@ class WriteOptions(Options):
         help="Write the list for the mail house, too: name, address and postal code of each letter to be sent.",
     )
     letter_cost: float | None = option(
-        flag="--letter-cost WON", help="What a letter costs: the report says what is saved."
+        flag="--letter-cost WON", configurable=True, help="What a letter costs: the report says what is saved."
     )
     allow_empty: bool = option(
         False,
@@ -100,6 +111,7 @@ class WriteOptions(Options):
         flag="--headers",
         choices=LANGS,
         job="output.headers",
+        configurable=True,
         help="ko: Korean headers for the added columns of a CSV file or workbook, and Korean words in them.",
     )
 
@@ -109,13 +121,21 @@ class LocalOptions(Options):
     """Options of the local engine that a run opens, see :class:`bansong.LocalEngine`."""
 
     registry: str | Path | Registry | None = option(
-        flag="--registry", job="reference.registry", help="A registry built by `bansong data build-registry`."
+        flag="--registry",
+        off="--no-registry",
+        job="reference.registry",
+        configurable=True,
+        help="A registry built by `bansong data build-registry`; by default the installed one.",
+        off_help="Use no registry, not even the installed one.",
     )
     gazetteer: str | Path | Gazetteer | None = option(
         flag="--gazetteer",
+        off="--no-gazetteer",
         job="reference.gazetteer",
+        configurable=True,
         help="The official addresses, built by `bansong data build-gazetteer`: addresses and postal codes are "
-        "corrected.",
+        "corrected. By default the installed ones.",
+        off_help="Use no gazetteer, not even the installed one.",
     )
     model: str | Path | Scorecard | None = option(
         flag="--model PATH|VERSION",
@@ -154,3 +174,42 @@ class RunOptions(Options):
 
 
 OPTION_KINDS = (ReadOptions, WriteOptions, LocalOptions, RunOptions, ServiceOptions, StatusOptions)
+
+REFERENCE_FILES: Final = ("registry", "gazetteer")
+NOT_USED: Final = "none"  # as a path in job files and config.toml
+
+
+def with_installed(given: Mapping[str, Any], engine: str = "local") -> dict[str, Any]:
+    """Return options of the local engine with the installed reference files in place of those that were not given.
+
+    The command line, jobs and the server call it; for Python, ``registry=None`` means none (decision 073).
+    """
+    chosen = {**given}
+    for name in REFERENCE_FILES:
+        path = given.get(name)
+        if path is None and ENGINE_KINDS[engine].answers_locally and os.path.isfile(installed_path(name)):  # noqa: PTH113
+            chosen[name] = installed_path(name)
+        elif path is False or str(path) == NOT_USED:
+            chosen[name] = None
+    return chosen
+
+
+def installed_lines(used: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return a report's line on the installed files among the ``used`` options: which, how old; none without them."""
+    from bansong.engine.address.gazetteer import Gazetteer
+    from bansong.engine.registry import Registry
+
+    said = []
+    if (path := used.get("registry")) == installed_path("registry"):
+        said.append(gettext("statuses of {age}", age=describe_age(Registry.open(path).newest)))
+    if (path := used.get("gazetteer")) == installed_path("gazetteer"):
+        said.append(gettext("addresses of {age}", age=describe_age(Gazetteer.open(path).source_date)))
+    return [(gettext("installed"), ", ".join(said))] if said else []
+
+
+def describe_age(day: date | None, today: date | None = None) -> str:
+    """Return a day and how long ago it was."""
+    if day is None:
+        return gettext("a day that is not known")
+    ago = ((today or seoul_day()) - day).days
+    return ngettext("{day} ({count:,} day ago)", "{day} ({count:,} days ago)", ago, day=day)

@@ -27,6 +27,7 @@ from bansong.base.schema import (
     Alert,
     Choice,
     language_of_columns,
+    role_code,
 )
 from bansong.engine.local import ADDRESS_LIST, NUMBER, ROW_PROBLEM
 from bansong.engine.protocol import Engine, Records
@@ -132,9 +133,11 @@ def prepare_table(
     before = earlier.places
     if table.headers:
         with reading(table):
-            unfolded, chosen = choose_nested(
-                table, (*RECORD_COLUMNS, *CONTEXT_COLUMNS), read.columns, before, address_list=engine is not None
-            )
+            given = {role_code(role): headers for role, headers in (read.columns or {}).items()}
+            unused = {role for role, headers in given.items() if headers in ((), []) and role != "b_no"}
+            roles = [role for role in (*RECORD_COLUMNS, *CONTEXT_COLUMNS) if role not in unused]
+            named = {role: headers for role, headers in given.items() if role not in unused}
+            unfolded, chosen = choose_nested(table, roles, named, before, address_list=engine is not None)
             if engine is not None and "b_no" not in chosen.columns:
                 chosen = replace(chosen, notes=(_numberless_alert(table, engine), *chosen.notes))
     else:  # the JSON list `[]` has no columns

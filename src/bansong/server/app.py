@@ -20,8 +20,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from bansong.base.errors import StoreError, UsageError
-from bansong.base.messages import describe_os_error, gettext
+from bansong.base.errors import StoreError
+from bansong.base.messages import gettext
 from bansong.server.bodies import IncomingBody, refuse_two_lengths
 from bansong.server.engines import StatusSource
 from bansong.server.handlers import Context
@@ -29,16 +29,19 @@ from bansong.server.keys import KEY, authenticate
 from bansong.server.metrics import ServerMetrics, StateCollector, serve_metrics
 from bansong.server.payloads import Refusal, busy
 from bansong.server.routes import PUBLIC, routes
-from bansong.server.settings import HEADER as REQUEST_ID_HEADER
 from bansong.server.settings import (
+    BACKLOG,
     REQUEST_ID,
     Clock,
     Settings,
     choose_language,
     client_of,
     language_headers,
+    listen,
     request_id_of,
+    url_of,
 )
+from bansong.server.settings import HEADER as REQUEST_ID_HEADER
 
 _log = logging.getLogger(__name__)
 _RESTART_PAUSES_S: Final = (1.0, 5.0, 30.0, 60.0)
@@ -223,7 +226,6 @@ class _AuthMiddleware:
 _SHUTDOWN_GRACE_S: Final = 20
 _MAX_HEAD_BYTES: Final = 32 << 10
 _OPEN_FILES: Final = 16_384  # as `deploy/bansong.service` has it
-_BACKLOG: Final = 2_048  # the event loop accepts all pending connections before it serves the first
 _KEEP_ALIVE_S: Final = 15  # longer than our own client keeps idle connections, so that none breaks under a request
 
 
@@ -250,34 +252,6 @@ def run(
             server.run(sockets=[listener])
     finally:
         listener.close()
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; raise :class:`UsageError` if the address cannot be used."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sets TCP_NODELAY only if the protocol is named; without it each reply takes 40 ms
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        # on Windows, SO_REUSEADDR would let two servers use one address at once
-        listener.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
-        listener.bind((host, port))
-        listener.listen(_BACKLOG)
-    except (OSError, OverflowError) as error:
-        listener.close()
-        reason = describe_os_error(error)
-        message = gettext(
-            "{host}:{port}: cannot listen there: {reason}; choose another `host=` or `port=`",
-            host=host,
-            port=port,
-            reason=reason,
-        )
-        raise UsageError(message) from error
-    return listener
-
-
-def url_of(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class _UvicornServer(uvicorn.Server):
@@ -325,7 +299,7 @@ def server_for(
         lifespan="on",
         ws="none",
         http="h11",
-        backlog=_BACKLOG,
+        backlog=BACKLOG,
         h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
         timeout_keep_alive=_KEEP_ALIVE_S,
         loop="auto",  # uvloop where it is installed

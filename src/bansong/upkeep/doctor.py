@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from polars.exceptions import PanicException
 
@@ -43,7 +43,11 @@ from bansong.history.scorecards import resolve_model
 from bansong.purchase.ledger import Ledger
 from bansong.purchase.ledger_file import LEDGER_FILE
 from bansong.reference.status_store import STATUS_FILE, find_status_store
+from bansong.run.options import describe_age
 from bansong.watch.store import WATCH_FILE
+
+if TYPE_CHECKING:
+    from bansong.reference.nts import NtsKey
 
 Level = Literal["ok", "note", "warning", "error"]  # note: not in use; warning: look at it; error: a run would fail
 
@@ -149,15 +153,19 @@ def look_at_model(name: str | Path | None) -> Iterator[Finding]:
 def look_at_registry(path: Path | None, model: str | Path | None, today: date) -> Iterator[Finding]:
     """Report size and age of a registry; the scorecard of ``model`` says from which age it is stale."""
     if path is None:
-        remedy = gettext("give `registry=`, or have statuses fetched with `status='nts'`; {data}", data=gettext(_DATA))
-        said = gettext("none was given, so the local engine knows no status by itself")
+        remedy = gettext(
+            "`bansong setup` stores the tax authority's free key; or `bansong data build-registry FILES…` makes one of "
+            "lists; {data}",
+            data=gettext(_DATA),
+        )
+        said = gettext("none is installed or given, so the local engine knows no status by itself")
         yield Finding("registry", "note", said, remedy)
         return
     registry = Registry.open(path)
     registry.check()
     age = gettext("of days that are not known")
     if registry.newest is not None:
-        age = gettext("newest status of {age_of}", age_of=_age_of(registry.newest, today))
+        age = gettext("newest status of {age_of}", age_of=describe_age(registry.newest, today))
     said = ngettext(
         "{path}: {count:,} business, {age}, version {version}",
         "{path}: {count:,} businesses, {age}, version {version}",
@@ -167,7 +175,12 @@ def look_at_registry(path: Path | None, model: str | Path | None, today: date) -
         version=registry.version,
     )
     if stale := stale_registry_alert(registry, resolve_model(model).stale_after, today):
-        yield Finding("registry", "warning", said, gettext("{stale}; or `bansong data refresh-registry`", stale=stale))
+        yield Finding(
+            "registry",
+            "warning",
+            said,
+            gettext("{stale}; or `bansong data refresh-registry {path}`", stale=stale, path=path),
+        )
     else:
         yield Finding("registry", "ok", said)
 
@@ -182,25 +195,27 @@ def look_at_statuses(path: Path, today: date) -> Iterator[Finding]:
         found = store.summary()
     held = ngettext("{count:,} status", "{count:,} statuses", found.numbers)
     days = ((gettext_noop("newest of {age}"), found.newest), (gettext_noop("oldest of {age}"), found.oldest))
-    ages = (gettext(text, age=_age_of(day, today)) for text, day in days if day)
+    ages = (gettext(text, age=describe_age(day, today)) for text, day in days if day)
     yield Finding("status store", "ok" if found.numbers else "note", ", ".join([f"{path}: {held}", *ages]))
 
 
 def look_at_gazetteer(path: Path | None, today: date) -> Iterator[Finding]:
     """Report version and age of a gazetteer."""
     if path is None:
-        remedy = gettext("give `gazetteer=`, built by `bansong data build-gazetteer`; {data}", data=gettext(_DATA))
-        yield Finding("gazetteer", "note", gettext("none was given, so addresses are not corrected"), remedy)
+        remedy = gettext("`bansong data build-gazetteer FILES…`; {data}", data=gettext(_DATA))
+        said = gettext("none is installed or given, so addresses are not corrected")
+        yield Finding("gazetteer", "note", said, remedy)
         return
     gazetteer = Gazetteer.open(path)
     gazetteer.check()
     age = ""
     if gazetteer.source_date is not None:
-        age = gettext(", addresses of {age_of}", age_of=_age_of(gazetteer.source_date, today))
+        age = gettext(", addresses of {age_of}", age_of=describe_age(gazetteer.source_date, today))
     said = gettext("{path}: version {version}{age}", path=gazetteer.path, version=gazetteer.version, age=age)
     yield Finding("gazetteer", "ok", said)
-    for caution in gazetteer.cautions(today):
-        yield Finding("gazetteer", "warning", caution)
+    for number, caution in enumerate(gazetteer.cautions(today)):  # one remedy for all
+        mend = None if number else gettext("`bansong data build-gazetteer FILES…`")
+        yield Finding("gazetteer", "warning", caution, mend)
 
 
 def look_at_folder(what: str, folder: Path, remedy: str) -> Iterator[Finding]:
@@ -223,10 +238,6 @@ def look_at_mode(what: str, path: Path, mode: int) -> Iterator[Finding]:
         remedy = gettext("chmod {mode:o} {path}: what it holds is about people", mode=mode, path=path)
         said = gettext("{path}: others may look into it (mode {found:o})", path=path, found=found)
         yield Finding(what, "warning", said, remedy)
-
-
-def _age_of(day: date, today: date) -> str:
-    return ngettext("{day} ({count:,} day ago)", "{day} ({count:,} days ago)", (today - day).days, day=day)
 
 
 CHECK_TIMED_OUT: Final = Problem(
@@ -350,28 +361,24 @@ def _look_at_service(options: DoctorOptions) -> Iterator[Finding]:
 
 def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
     from bansong.base.options import ENV_NTS_KEY, ENV_NTS_KEY_FILE
-    from bansong.reference.nts import NtsClient, NtsKey
+    from bansong.reference.nts import NtsKey
     from bansong.reference.status_store import account_of
 
     called = gettext("tax authority's key")
     if options.nts_key_file is None and not _is_set(ENV_NTS_KEY, ENV_NTS_KEY_FILE):
-        remedy = gettext_noop("get one for free, in ten minutes, and set {env_nts_key}: docs/data-sources.md says how")
+        remedy = gettext_noop(
+            "get one for free, in ten minutes (docs/data-sources.md), then `bansong setup`; or set {env_nts_key}"
+        )
         level: Level = "warning" if options.registry is None else "note"
         yield Finding(called, level, gettext("not set"), gettext(remedy, env_nts_key=ENV_NTS_KEY))
         return
     key = NtsKey.load(options.nts_key_file)
-    client = NtsClient(key, timeout=options.timeout)
     yield Finding(called, "ok", gettext("is there; it is never shown"))
     if options.offline:
         yield Finding("tax authority", "note", gettext("not asked (`offline=True`)"))
         return
-
-    async def ask() -> int:
-        async with client as nts:
-            return (await nts.status([_PROBE])).statuses.height
-
     try:
-        _ask_in_time(ask, gettext("the tax authority's API"), options.timeout)
+        ask_nts(key, options.timeout)
         yield Finding("tax authority", "ok", gettext("it answers"))
         if (store := find_status_store(options.status_store)) is not None:
             with store:
@@ -381,6 +388,19 @@ def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
     except ServiceError as error:
         remedy = gettext("a run goes on with the statuses that are stored, and those of a registry")
         yield Finding("tax authority", "warning", str(error), remedy)
+
+
+def ask_nts(key: NtsKey, timeout: float) -> None:
+    """Ask the tax authority for one status, to check the key; raise :class:`ServiceError`. ``timeout``: seconds."""
+    from bansong.reference.nts import NtsClient
+
+    client = NtsClient(key, timeout=timeout)
+
+    async def ask() -> int:
+        async with client as nts:
+            return (await nts.status([_PROBE])).statuses.height
+
+    _ask_in_time(ask, gettext("the tax authority's API"), timeout)
 
 
 def _ask_in_time(ask: Callable[[], Awaitable[T]], who: str, timeout: float) -> T:

@@ -70,8 +70,8 @@ _KEEP_DELIVERED_S: Final = 90 * 86400.0
 _PATIENCE: Final = 3  # failed deliveries in a row after which the rest waits for the next check
 
 _NO_REGISTRY: Final = gettext_noop(
-    "no registry was given, so that closures cannot be found; set BANSONG_NTS_KEY, a free key of the tax authority's "
-    "API (docs/data-sources.md), or build a registry with `bansong data build-registry` and give it with `registry=`"
+    "no registry is used, so that closures cannot be found; store a free key of the tax authority with `bansong setup` "
+    "or in BANSONG_NTS_KEY, or build a registry with `bansong data build-registry`, or name one with `registry=`"
 )
 _EMPTY: Final[dict[str, type[pl.DataType]]] = {
     **dict.fromkeys(_SHOWN, pl.String),

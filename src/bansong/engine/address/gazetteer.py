@@ -85,7 +85,7 @@ _LATER: Final = {1: {"gone", "several", "street_code"}, 2: {"street_code"}, FORM
 NUMBER_LIMIT: Final = 1 << 17  # main and additional numbers of buildings and lots are below this
 _SIGN_WEIGHT: Final = NUMBER_LIMIT << 17
 
-_REMEDY: Final = gettext_noop("build one with: bansong data build-gazetteer SRC… -o OUT.parquet")
+_REMEDY: Final = gettext_noop("build one with: bansong data build-gazetteer SRC…")
 _MAX_LOADED: Final = 2
 _FRESH_DAYS: Final = 92
 _lock: Final = threading.Lock()
