@@ -27,7 +27,7 @@ import json, resource, sys, time
 from contextlib import ExitStack
 from pathlib import Path
 import polars as pl
-from bansong.tables.csv import format as csv_format
+from bansong.tables.detect import FORMATS
 from bansong.tables.table import Enriched
 from bansong.tables.streams import File
 from bansong.base.options import ReadOptions
@@ -39,12 +39,11 @@ tally = pl.col("c0").null_count()  # every write collects a tally; pl.len() woul
 bare = pl.scan_csv(source, infer_schema=False)
 
 def opened():
-    return csv_format.read(File(source, source), ReadOptions(), resources)
+    return FORMATS["csv"].verbs.read(File(source, source), ReadOptions(), resources)
 
 def written(table):
     layout = tuple(zip(table.ids, table.headers))
-    with target.open("wb") as stream:
-        csv_format.write(Enriched(table, table.frame, layout, table.frame.select(tally)), target, stream)
+    table.format.verbs.render(Enriched(table, table.frame, layout, table.frame.select(tally)), target)
 """
 TASKS = {
     "bare read": ("", "bare.select(every).collect(engine='streaming')"),

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import polars as pl
 from address_nation import build_nation
-from measure import alternate, bansong, once
+from measure import alternate, bansong, once, print_ratios
 from scale import BASELINE, make_registry, numbers, print_stages, stages_of
 
 SEED = 7
@@ -86,8 +86,8 @@ def make(folder: str, rows: int) -> None:
     customers.hstack(addresses).write_csv(kept / f"normal_{rows}.csv")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def prepared(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Path, Path]:
+    """Add the options of a normal run; return what was given, its customers and its registry, made if missing."""
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir(), "bansong-nation"))
@@ -96,7 +96,12 @@ def main() -> None:
     os.environ["BANSONG_STATE_DIR"] = str(given.keep / "state")
     code = f"import normal_run; normal_run.make({str(given.keep)!r}, {given.rows})"
     once([sys.executable, "-c", code], cwd=Path(__file__).parent)
-    source, registry = given.keep / f"normal_{given.rows}.csv", given.keep / f"registry_{given.rows}.parquet"
+    return given, given.keep / f"normal_{given.rows}.csv", given.keep / f"registry_{given.rows}.parquet"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    given, source, registry = prepared(parser)
     gazetteer, output = given.keep / "nation.parquet", given.keep / "normal.enriched.csv"
     options = ["--registry", registry, "-o", output]
     figures = alternate(
@@ -108,12 +113,8 @@ def main() -> None:
         given.runs,
     )
     stages = stages_of(source, registry, output, given.runs, gazetteer)
-    base, *others = figures.values()
-    print(f"{given.rows:,} rows, {given.runs} runs each, in turn; {os.cpu_count()} CPUs, polars {pl.__version__}")
-    print(base)
-    for figure in others:
-        print(f"{figure}  = {figure.median / base.median:.2f}x, CPU {figure.cpu / base.cpu:.2f}x")
-    print_stages(stages, base)
+    print(f"{given.rows:,} rows")
+    print_stages(stages, print_ratios(figures))
 
 
 if __name__ == "__main__":

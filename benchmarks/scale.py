@@ -24,7 +24,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import polars as pl
-from measure import Figures, alternate, bansong, once
+from measure import Figures, alternate, bansong, once, print_ratios, with_bytecode
 
 import bansong as bs
 
@@ -124,7 +124,7 @@ def stages_of(
     """CPU and wall seconds of each stage of an enrichment, medians, in the order of ``benchmarks/stages.py``."""
     files = map(str, (source, registry, output, *gazetteer))
     command = [sys.executable, str(Path(__file__).parent / "stages.py"), *files]
-    done = [subprocess.run(command, capture_output=True, text=True) for _ in range(runs)]
+    done = [subprocess.run(command, capture_output=True, text=True, env=with_bytecode()) for _ in range(runs)]
     if failed := next((run.stderr for run in done if run.returncode), None):
         sys.exit(f"{' '.join(command)} failed: {failed}")
     taken = [json.loads(run.stdout) for run in done]
@@ -163,12 +163,8 @@ def main() -> None:
             options.runs,
         )
         stages = stages_of(source, registry, folder / "a.csv", options.runs)
-    base, *others = figures.values()
-    print(f"{options.rows:,} rows, {options.runs} runs each, in turn; {os.cpu_count()} CPUs, polars {pl.__version__}")
-    print(base)
-    for figure in others:
-        print(f"{figure}  = {figure.median / base.median:.2f}x, CPU {figure.cpu / base.cpu:.2f}x")
-    print_stages(stages, base)
+    print(f"{options.rows:,} rows")
+    print_stages(stages, print_ratios(figures))
 
 
 if __name__ == "__main__":

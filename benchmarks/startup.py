@@ -4,8 +4,7 @@
 
 The baseline is a Python that only imports polars. Goals in CPU: at most 2.5 times that for the 300 rows as CSV, 2 times
 for one business; 0.3 s for the help, 1 s for a lookup in the nation's gazetteer (what ``bansong data build-gazetteer``
-makes of what ``benchmarks/nationwide.py`` wrote). Python keeps its bytecode, as in an installed package: without it,
-compiling the sources takes a third of such a run.
+makes of what ``benchmarks/nationwide.py`` wrote).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from measure import alternate, bansong
+from measure import alternate, bansong, print_ratios
 
 SAMPLE = Path(__file__).parent.parent / "sample_data"
 
@@ -34,8 +33,6 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory() as folder:
         os.environ["BANSONG_STATE_DIR"] = folder
-        os.environ["PYTHONPYCACHEPREFIX"] = str(Path(folder, "bytecode"))  # written in the round that is not counted
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         registry = SAMPLE / "registry.parquet"
         figures = alternate(
             {
@@ -57,10 +54,7 @@ def main() -> None:
             },
             given.runs,
         )
-    base, *others = figures.values()
-    print(base)
-    for figure in others:
-        print(f"{figure}  = {figure.median / base.median:.1f}x, CPU {figure.cpu / base.cpu:.2f}x")
+    print_ratios(figures)
 
 
 if __name__ == "__main__":

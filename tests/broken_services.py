@@ -156,7 +156,6 @@ USUAL: Final[dict[Engine, tuple[str, ...]]] = {
         "a job's answers are another number's, nested",
         "a job's rows are dropped and numbered anew",
         "a job lacks 3 % of its rows",
-        "the account fails with 500, with a budget",
         "the clock is wrong",
     ),
     "verify": ("an answer never comes", "every third answer is another number's, nested"),

@@ -11,6 +11,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib import import_module
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from shutil import disk_usage
@@ -142,7 +144,22 @@ def pytest_timeout_cancel_timer() -> None:
     faulthandler.cancel_dump_traceback_later()
 
 
+def pytest_collection(session: pytest.Session) -> None:
+    """Import all test modules, each worker from another one on: only the first that comes rewrites a module's asserts.
+
+    Side by side from the same one on, each worker of a first run would spend seven seconds on rewriting them all.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker and [Path(one).resolve() for one in session.config.args] == [ROOT / "tests"]:
+        names = sorted(path.stem for path in (ROOT / "tests").glob("test_*.py"))
+        first = len(names) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        for name in names[first:] + names[:first]:
+            with suppress(Exception, pytest.skip.Exception):  # told where the module is collected
+                import_module(name)
+
+
 def pytest_collection_finish() -> None:
+    gc.set_threshold(50_000, 20, 50)  # expressions of polars are many objects that live as long as a query
     gc.collect()
     gc.freeze()  # what was imported and collected stays: no collection need look at it again
 

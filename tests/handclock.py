@@ -41,6 +41,6 @@ class HandClock:
     async def _sleep(self, seconds: float) -> None:
         left, seen = seconds, self.seconds
         while left > 0:
-            await anyio.sleep(0.005)
+            await anyio.sleep(0.01)
             left -= max(0.0, self.seconds - seen)  # a clock that is set back does not make it longer
             seen = self.seconds

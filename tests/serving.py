@@ -281,11 +281,12 @@ def rows_of(db: Path, query: str, *values: Any) -> list[tuple[Any, ...]]:
 
 
 def wait_until(holds: Callable[[], object], seconds: float = 120.0) -> None:
-    """Look again and again until something holds."""
-    deadline = time.monotonic() + seconds
+    """Look again and again until something holds, each time after a longer pause: a look may be a request."""
+    deadline, pause = time.monotonic() + seconds, 0.005
     while not holds():
         assert time.monotonic() < deadline, "it did not come to hold"
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(1.5 * pause, 0.05)
 
 
 @contextmanager

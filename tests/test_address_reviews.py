@@ -19,6 +19,7 @@ from bansong.engine.address.attach import suggest
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.errors import InputError, OutputError, StoreError, UsageError
 from bansong.reference.reviews import ChoiceStore
+from books import written
 from conftest import SAMPLE, write
 from customers import numbers
 from gazetteers import GANGNAM, JONGNO, gazetteer_of
@@ -81,9 +82,9 @@ def choose(path: Path, *choices: str | int | None) -> Path:
     """Fill in the cells of the choice, in the order of the lines: a number is that of a candidate."""
     book = openpyxl.load_workbook(path)
     sheet = book.worksheets[0]
-    titles = [cell.value for cell in sheet[1]]
+    titles = [cell.value for cell in sheet[2]]
     place = titles.index("choice" if "choice" in titles else "선택") + 1
-    for line, choice in enumerate(choices, 2):
+    for line, choice in enumerate(choices, 3):
         candidate = sheet.cell(line, place + choice).value if isinstance(choice, int) else choice
         sheet.cell(line, place, candidate)
     book.save(path)
@@ -96,9 +97,9 @@ def test_a_review_lists_each_address_once_with_its_candidates(enrich: Enrich, tm
     assert "2 addresses to be decided on" in str(report)
     assert stat.S_IMODE((tmp_path / "review.xlsx").stat().st_mode) == 0o600
     sheet = openpyxl.load_workbook(tmp_path / "review.xlsx").worksheets[0]
-    titles, *lines = ([cell.value for cell in row] for row in sheet.iter_rows())
+    _, titles, *lines = ([cell.value for cell in row] for row in sheet.iter_rows())
     assert [line[:3] for line in lines] == [[1, FIRST, "=가나"], [2, SECOND, "나다"]]
-    assert sheet["C2"].data_type == "s"
+    assert sheet["C3"].data_type == "s"
     for found in (dict(zip(titles, line, strict=True)) for line in lines):
         assert {found["candidate 1"], found["candidate 2"]} == {
             "서울특별시 강남구 중앙로 10, 3층 (역삼동) [06200]",
@@ -107,8 +108,9 @@ def test_a_review_lists_each_address_once_with_its_candidates(enrich: Enrich, tm
         assert found["candidate 3"] is found["choice"] is None
         assert found["what is not sure"] == "fits several places"
     assert (sheet.page_setup.orientation, sheet.sheet_properties.pageSetUpPr.fitToPage) == ("landscape", True)
-    (offered,) = sheet.data_validations.dataValidation
-    assert (offered.type, str(offered.sqref), offered.formula1) == ("list", "G2:G3", "$H2:$L2")
+    offered = [(one.type, str(one.sqref), one.formula1) for one in sheet.data_validations.dataValidation]
+    assert offered == [("list", "G3:G4", "$H3:$M3"), ("list", "G1", '"yes,no"')]
+    assert (sheet["G3"].fill.fgColor.rgb, sheet["H3"].fill.fill_type, sheet.freeze_panes) == ("00FFF2CC", None, "C3")
 
 
 @pytest.mark.usefixtures("review")
@@ -117,7 +119,7 @@ def test_a_choice_is_used_by_the_next_run_for_this_business_alone(enrich: Enrich
     before, _ = enrich(choices=False)
     found = bs.apply_review(choose(tmp_path / "review.xlsx", 1), by="김대리", today="2026-11-22")
     assert (found.new, found.changed, found.known, found.open) == (1, 0, 0, 1)
-    chosen = openpyxl.load_workbook(tmp_path / "review.xlsx").worksheets[0]["G2"].value
+    chosen = openpyxl.load_workbook(tmp_path / "review.xlsx").worksheets[0]["G3"].value
     after, report = enrich(review=tmp_path / "again.xlsx", lang="ko")
     for row in (0, 2):
         assert f"{after['fixed_address'][row]} [{after['fixed_zipcode'][row]}]" == chosen
@@ -144,14 +146,14 @@ def test_a_korean_review_is_read_in_any_language(enrich: Enrich, tmp_path: Path)
     with use_language("ko"):
         enrich(review=tmp_path / "검토.xlsx")
     sheet = openpyxl.load_workbook(tmp_path / "검토.xlsx").worksheets[0]
-    assert (sheet["A1"].value, sheet["F1"].value, sheet["G1"].value) == ("행", "확인이 필요한 이유", "선택")
+    assert (sheet["A2"].value, sheet["F2"].value, sheet["G2"].value) == ("행", "확인이 필요한 이유", "선택")
     assert bs.apply_review(choose(tmp_path / "검토.xlsx", "2"), by="김").new == 1
 
 
 @pytest.mark.usefixtures("review")
 def test_what_is_none_of_the_candidates_is_refused_whole(tmp_path: Path) -> None:
     """Row and value are named, and nothing is remembered of the other lines either."""
-    with pytest.raises(InputError, match=r"1 choice is none of the candidates .*row 3: '서울 어딘가'"):
+    with pytest.raises(InputError, match=r"1 choice is none of the candidates .*row 4: '서울 어딘가'"):
         bs.apply_review(choose(tmp_path / "review.xlsx", 1, "서울 어딘가"))
     assert not ChoiceStore().path.exists()
     with pytest.raises(InputError, match="is no review"):
@@ -164,7 +166,7 @@ def test_what_is_none_of_the_candidates_is_refused_whole(tmp_path: Path) -> None
 def test_a_building_that_is_gone_is_told_and_not_used(customers: Path, tmp_path: Path) -> None:
     """With a newer gazetteer the row is what it would be without the choice, and the report begins with it."""
     lines = openpyxl.load_workbook(tmp_path / "review.xlsx").worksheets[0]
-    bs.apply_review(choose(tmp_path / "review.xlsx", 1 if "종로구" in str(lines.cell(2, 8).value) else 2), by="김")
+    bs.apply_review(choose(tmp_path / "review.xlsx", 1 if "종로구" in str(lines.cell(3, 8).value) else 2), by="김")
     (tmp_path / "newer").mkdir()
     newer = gazetteer_of(TWICE[1:], tmp_path / "newer")
     report = bs.enrich(customers, tmp_path / "new.csv", gazetteer=newer)
@@ -253,12 +255,12 @@ def test_a_review_that_was_sorted_cut_and_saved_by_another_program_is_read(tmp_p
     """Lines in another order or gone, numbers in place of texts, a title above, a column of their own: all is found."""
     book = openpyxl.load_workbook(choose(tmp_path / "review.xlsx", 2, 1))
     sheet = book.worksheets[0]
-    first, second = ([cell.value for cell in sheet[line]] for line in (2, 3))
-    for line, values in ((2, second), (3, first)):
+    first, second = ([cell.value for cell in sheet[line]] for line in (3, 4))
+    for line, values in ((3, second), (4, first)):
         for place, value in enumerate(values, 1):
             sheet.cell(line, place).value = int(value) if place == 2 else value
     sheet.insert_cols(1)
-    sheet.cell(1, 1).value = "note"
+    sheet.cell(2, 1).value = "note"
     sheet.insert_rows(1)
     sheet.cell(1, 1).value = "November"
     book.save(tmp_path / "review.xlsx")
@@ -266,7 +268,42 @@ def test_a_review_that_was_sorted_cut_and_saved_by_another_program_is_read(tmp_p
     assert (found.new, found.open) == (2, 0)
     stored = dict(ChoiceStore().read().select("b_no", "address").iter_rows())
     assert stored == {int(str(line[1])): str(line[6]).rsplit(" [", 1)[0] for line in (first, second)}
-    sheet.delete_rows(4)
+    sheet.delete_rows(5)
     book.save(tmp_path / "review.xlsx")
     again = bs.apply_review(tmp_path / "review.xlsx", by="김")
     assert (again.new, again.known) == (0, 1)
+
+
+SINGLE: list[tuple[str, str]] = [
+    ("가나", "서울 중앙로 10"),
+    ("나다", "서울 강남구 중앙노 10"),
+    ("다라", "서울 종로구 중앙노 10"),
+]
+
+
+@pytest.mark.parametrize("lang", ["en", "ko"])
+def test_single_candidates_are_accepted_in_one_cell_unless_somebody_chose_otherwise(
+    gazetteer: Gazetteer, tmp_path: Path, lang: str
+) -> None:
+    """The rows are numbered as in the sheet; a form of an earlier release, without that cell, is read as before."""
+    rows = [[number, *of] for number, of in zip(numbers(3), SINGLE, strict=True)]
+    source = written(tmp_path / "list.xlsx", [["우리 고객"], [], ["사업자번호", "상호", "주소"], *rows])
+    with use_language("ko" if lang == "ko" else "en"):
+        bs.enrich(source, gazetteer=gazetteer, review=tmp_path / "review.xlsx", today="2026-11-23")
+    book = openpyxl.load_workbook(tmp_path / "review.xlsx")
+    sheet = book.worksheets[0]
+    assert [line[0].value for line in sheet.iter_rows(min_row=3)] == [4, 5, 6]
+    assert bs.apply_review(tmp_path / "review.xlsx", by="김").open == 3
+    (cell,) = [cell for _, cell in book.defined_names["accept_single"].destinations]
+    sheet[cell] = "yes" if lang == "en" else "예"
+    sheet["G4"] = sheet["M4"].value
+    book.save(tmp_path / "review.xlsx")
+    found = bs.apply_review(tmp_path / "review.xlsx", by="김")
+    assert (found.new, found.open) == (1, 2)
+    assert ChoiceStore().read()["b_no"].to_list() == [int(rows[2][0])]
+    sheet["G4"] = None
+    sheet.delete_cols(13)
+    sheet.delete_rows(1)
+    book.save(tmp_path / "old.xlsx")
+    found = bs.apply_review(tmp_path / "old.xlsx", by="김")
+    assert (found.new, found.known, found.open) == (0, 0, 3)

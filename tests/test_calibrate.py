@@ -36,10 +36,12 @@ def test_labels_that_prove_a_challenger_make_it_the_champion_once(tmp_path: Path
     dry = calibrate(labels=tmp_path, today=TODAY, dry_run=True)
     assert dry.promoted
     assert "would be replaced" in str(dry)
+    assert dry.headline.endswith("The points would be corrected.")
     assert list(state_directory.iterdir()) == []
     result = calibrate(labels=tmp_path, today=TODAY)
     assert (result.promoted, result.exit_code) == (True, 0)
     assert "is replaced" in str(result)
+    assert result.headline.endswith("The points were corrected.")
     assert result.frame.filter(pl.col("before") != pl.col("after")).height > 5
     card = resolve_model(None)
     assert card.version == result.version == f"{CARD.version}+1"
@@ -49,6 +51,7 @@ def test_labels_that_prove_a_challenger_make_it_the_champion_once(tmp_path: Path
     for _ in range(2):
         again = calibrate(labels=tmp_path, today=TODAY)
         assert (again.promoted, again.contest) == (False, 0)
+        assert again.headline.endswith("Nothing was changed.")
     assert kinds() == ["promoted", "refused"]
     ModelStore().rollback()
     assert not calibrate(labels=tmp_path, today=TODAY).promoted
@@ -159,6 +162,7 @@ def test_a_book_is_learned_from_and_a_dry_run_keeps_nothing(tmp_path: Path, stat
     mail(book, letters(2, 400).filter("bounced"), name="returns")
     done = run("--labels", tmp_path, "--dry-run")
     assert (done.exit_code, "one class only" in done.stdout, done.stderr[:6]) == (3, True, "note: ")
+    assert done.stdout.startswith("The prediction")
     assert list(state_directory.iterdir()) == []
     found = json.loads(run("--labels", tmp_path, "--json").stdout)
     assert (found["labels"], found["promoted"], list(found["set_aside"])) == (800, True, ["returns"])

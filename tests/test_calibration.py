@@ -74,12 +74,18 @@ def test_rows_of_one_probability_are_never_parted() -> None:
 
 def test_true_probabilities_are_found_calibrated_and_wrong_ones_are_not() -> None:
     """In the large: the interval holds 1, or lies on the side where it should."""
-    for truth, said in ((1.0, "as expected"), (0.7, "too high, less came back"), (1.3, "too low, more came back")):
+    for truth, said, plain in (
+        (1.0, "as expected", "agrees with the letters"),
+        (0.7, "too high, less came back", "too pessimistic"),
+        (1.3, "too low, more came back", "too optimistic"),
+    ):
         report = calibration(frame_of(made(5_000, seed=2, truth=truth)))
         assert report.low is not None
         assert report.high is not None
         assert (report.low < 1 < report.high) == (truth == 1)
         assert said in str(report)
+        assert plain in report.headline
+    assert "Too few" in calibration(frame_of(made(FEW - 1))).headline
 
 
 def test_an_interval_is_wilsons() -> None:

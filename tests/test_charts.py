@@ -17,7 +17,7 @@ from bansong.engine.risk.reasons import FEATURES
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.errors import UsageError
 from bansong.learning.report import calibration
-from bansong.run.charts import TILES, grades, reasons, regions
+from bansong.run.charts import TILES, grades, regions
 from conftest import SAMPLE
 
 
@@ -44,11 +44,6 @@ def test_regions_show_the_mean_probability() -> None:
     shown = {row["name"]: row for row in rows_of(spec, "region")}
     assert (shown["서울"]["risk"], shown["제주"]["risk"], shown["부산"]["risk"]) == (0.05, 0.25, None)
     assert spec["title"]["subtitle"][1].startswith("시·도를 알 수 없는 행 7개")
-
-
-def test_reasons_are_the_most_frequent() -> None:
-    spec = reasons(pl.DataFrame({"reason": ["a", "b", "c"], "rows": [1, 5, 3]}), most=2).to_dict()
-    assert rows_of(spec, "reason") == [{"reason": "b", "rows": 5}, {"reason": "c", "rows": 3}]
 
 
 def test_without_altair_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

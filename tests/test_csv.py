@@ -6,7 +6,6 @@ import codecs
 import csv
 import io
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -21,8 +20,6 @@ from hypothesis import strategies as st
 import bansong as bs
 from bansong.errors import InputError, OutputError, UsageError
 from bansong.tables.csv import encoding as tables_text
-from bansong.tables.csv.format import dialect_for, written_rows
-from bansong.tables.csv.format import write as tables_csv_write
 from bansong.tables.detect import open_table, reading
 from bansong.tables.table import Enriched, Table
 from conftest import NINE, json_of, write
@@ -49,9 +46,9 @@ def read_bytes(path: Path, data: bytes, **options: Any) -> tuple[Table, Rows]:
 
 def written(path: Path, target: Path) -> bytes:
     """The bytes of a file that was read and written again, with no column added."""
-    with open_table(path) as table, target.open("wb") as stream:
+    with open_table(path) as table:
         layout = tuple(zip(table.ids, table.headers, strict=True))
-        tables_csv_write(Enriched(table, table.frame, layout, table.frame.select(pl.len())), target, stream)
+        table.format.verbs.render(Enriched(table, table.frame, layout, table.frame.select(pl.len())), target)
     return target.read_bytes()
 
 
@@ -478,8 +475,7 @@ def test_our_texts_never_begin_a_formula_and_the_users_own_cells_stay(tmp_path: 
         }
         frame = table.frame.with_columns(pl.lit(text).alias(name) for name, text in ours.items())
         layout = (("c0", "b_no"), ("c1", "=이름"), *((name, name) for name in ours))
-        with (tmp_path / "out.csv").open("wb") as stream:
-            tables_csv_write(Enriched(table, frame, layout, frame.select(pl.len())), source, stream)
+        table.format.verbs.render(Enriched(table, frame, layout, frame.select(pl.len())), tmp_path / "out.csv")
     lines = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("b_no,=이름,")
     assert lines[1:] == [f"{N},=1+1,'=1,'+1,'-1,'@x,A-,'\tx", f"{N},@x,'=1,'+1,'-1,'@x,A-,'\tx"]
@@ -513,10 +509,8 @@ def test_a_marked_file_with_crlf_and_a_line_that_names_the_delimiter_keeps_them(
 def test_rows_are_counted_again_in_the_dialect_they_were_written_in(tmp_path: Path) -> None:
     data = f"제목\r\nb_no;이름\r\n{N};가\r\n\r\n{N};나\r\n".encode("utf-16")
     table, _ = read_bytes(tmp_path / "in.csv", data)
-    dialect = dialect_for(table, tmp_path / "in.csv", None)
-    assert table.file is not None
-    with ExitStack() as resources:
-        assert written_rows(table.file, dialect, resources) == 3
+    result = Enriched(table, table.frame, (), table.frame)
+    assert table.format.verbs.count(result, tmp_path / "in.csv") == 3
 
 
 def test_a_header_longer_than_the_first_part_of_the_file_is_read_whole(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def files(draw: st.DrawFn) -> tuple[str, str, list[tuple[str, int]], str]:
     return delimiter, above, records, above + "".join(record for record, _ in records)
 
 
-@examples(1000)
+@examples(1000, default=60)
 @given(files(), st.sampled_from(sorted(ENCODINGS)), st.sampled_from([1, 7, 64, 1 << 18]))
 def test_every_record_comes_back_to_the_byte_with_one_insertion_before_its_line_end(
     tmp_path: Path, file: tuple[str, str, list[tuple[str, int]], str], encoding: str, chunk: int
@@ -83,6 +83,7 @@ def test_every_record_comes_back_to_the_byte_with_one_insertion_before_its_line_
     source.write_bytes(ENCODINGS[encoding] + text.encode(encoding))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bansong.tables.csv.encoding._CHUNK", chunk)
+        patch.setattr("bansong.tables.csv.lines._PART", chunk)
         try:
             data = spliced(source, tmp_path / "out.csv", delimiter=delimiter)
         except InputError:
@@ -142,3 +143,27 @@ def test_the_first_row_of_a_file_without_a_header_is_below_ours(tmp_path: Path, 
     assert lines[0].startswith(mark)
     assert lines[0].endswith(",".join(ADDED))
     assert [line.partition(",active,")[0] for line in lines[1:]] == [f"{N},가", "2208162517,나"]
+
+
+@pytest.mark.parametrize("start", ["x^", "x\x01"])
+def test_lines_that_begin_like_a_packed_file_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    monkeypatch.setattr("bansong.tables.csv.lines._PART", 1)
+    source = tmp_path / "in.csv"
+    source.write_text(f"이름,b_no\n{start},{N}\n{start}2,{N}\n", encoding="utf-8")
+    lines = spliced(source, tmp_path / "out.csv").decode().splitlines()
+    assert [line.partition(",active,")[0] for line in lines[1:]] == [f"{start},{N}", f"{start}2,{N}"]
+
+
+@pytest.mark.parametrize(("above", "end", "encoding"), [("", "\n", "utf-8"), ("명단\r\n\r\n", "\r\n", "cp949")])
+def test_columns_are_chosen_by_the_beginning_of_a_long_file(
+    tmp_path: Path, above: str, end: str, encoding: str
+) -> None:
+    """Not if a record of the file has several lines: the beginning might end in one."""
+    source, rows = tmp_path / "in.csv", [f'{N},"가, {place}",' for place in range(1_100)]
+    for row, expected in ((f'{N},"나",끝', True), (f'{N},"가\n나",', False)):
+        source.write_text(above + end.join(["b_no,이름,비고", *rows, row, ""]), encoding=encoding, newline="")
+        with detect.open_table(source) as table:
+            assert (table.beginning is not None) is expected
+            assert table.head(1_000).collect().equals(table.frame.head(1_000).collect())

@@ -120,9 +120,10 @@ MEMOS: list[tuple[str, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize("place", [0, 8, -1])
-@pytest.mark.parametrize("ours_too", [True, False])
-@pytest.mark.parametrize(("lang", "prefix"), [("en", ""), ("ko", "bv ")])
+@pytest.mark.parametrize(
+    ("lang", "prefix", "ours_too", "place"),
+    [("en", "", True, 0), ("en", "", False, 8), ("ko", "bv ", True, 8), ("ko", "bv ", False, -1)],
+)
 def test_a_memo_under_a_header_of_ours_is_the_users(
     tmp_path: Path, outputs: dict[str, pl.DataFrame], lang: str, prefix: str, ours_too: bool, place: int
 ) -> None:

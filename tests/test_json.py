@@ -36,7 +36,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 N = "1248100998"
 M = "2208162517"
-MANY = 400
+MANY = 160
 
 
 def enriched(path: Path, output: str = "out.json") -> Path:

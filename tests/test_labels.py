@@ -231,7 +231,7 @@ def test_the_sample_is_labelled_and_its_letters_counted_once(sample: tuple[Path,
     where: dict[str, Any] = {"file": sample[0], "mailed": MAILED, "returns_requested": True, "complete": True}
     report = bs.label(SAMPLE / "outcomes.csv", sent="send", **where)
     assert report.rows == sum(report.ways.values()) + len(report.listed) == 287
-    assert {one.problem for one in report.listed} == {"no_number"}
+    assert (dict(report.ways), report.listed) == ({"number and address": 268, "customer key": 19}, ())
     assert report.bounced >= 25
     assert (len(report.by_reason) >= 4, report.unread) == (True, 0)
     letters = sum(mailing.letters for mailing in LabelStore().mailings())
@@ -341,7 +341,7 @@ def test_a_selection_is_labelled_by_row_id(label: Any, tmp_path: Path) -> None:
     report = label(ONE, file=tmp_path / "p.xlsx", output=tmp_path / "l.xlsx")
     assert report.bounced == 1
     assert pl.read_excel(tmp_path / "l.xlsx")["bv:bounced"].to_list()[4] is True
-    with pytest.raises(LabelError, match="no column of business numbers: name its rows, from 0, in a column row_id"):
+    with pytest.raises(LabelError, match="no column of business numbers: name its letters in a column letter_id"):
         label(f"사업자등록번호,반송여부\n{NUMBERS[3]},Y\n", file=tmp_path / "p.xlsx")
 
 

@@ -84,7 +84,7 @@ def written(draw: st.DrawFn, world: str) -> Row:
     return text, draw(st.sampled_from([None, None, zipcode, zipcode, "", zipcode[1:], "12345"]))
 
 
-@examples(48)
+@examples(48, default=3)
 @given(st.data())
 def test_plain_addresses_are_answered_as_by_the_readings(
     worlds: dict[str, Gazetteer], left: list[int], data: st.DataObject

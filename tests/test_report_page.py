@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import stat
-import sys
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import date, datetime
@@ -60,12 +59,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return folder, Page(folder / "p.html"), rows
 
 
-@pytest.fixture(autouse=True)
-def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages other than that of ``made`` are without charts, as where Altair is missing: drawing takes longest."""
-    monkeypatch.setitem(sys.modules, "altair", None)
-
-
 def test_the_page_says_the_figures_of_the_file(made: Made) -> None:
     _, page, rows = made
     actions = dict(rows["action"].value_counts().iter_rows())
@@ -75,6 +68,7 @@ def test_the_page_says_the_figures_of_the_file(made: Made) -> None:
         (f"{actions['send']:,}", "발송"),
         (f"{back:,.1f}", "모두 발송할 때 예상 반송(통)"),
         (f"{500 * back:,.0f}원", "모두 발송할 때 예상 손실"),
+        (f"{176 * 500:,}원", "우편물 176통 우편요금"),
     ):
         assert page.texts[page.texts.index(value) + 1] == what
     assert "판정함 (verified) 280 + 번호 오류 (invalid) 20 = 300" in page.texts
@@ -135,7 +129,7 @@ def test_figures_are_those_of_the_frame_in_batches_of_any_size(made: Made, monke
     for field in fields(PageFigures):
         one, other = getattr(whole, field.name), getattr(parts, field.name)
         if isinstance(one, pl.DataFrame):
-            key = next(name for name in ("row", "reason", "region") if name in one.columns)
+            key = next(name for name in ("row", "reason", "region", "file") if name in one.columns)
             assert_frame_equal(one.sort(key), other.sort(key))
         else:
             assert other == (pytest.approx(one) if isinstance(one, float) else one)
@@ -155,8 +149,21 @@ def test_the_page_is_private_small_korean_and_loads_nothing(made: Made) -> None:
     assert str(policy[0]).startswith("default-src 'none'")
     assert ("html", {"lang": "ko"}) in page.elements
     assert english_sentences(page.text) == []
-    drawn = [given.get("aria-hidden") for name, given in page.elements if name == "svg"]
-    assert drawn == ["true"] * 3, "three charts, hidden from screen readers, which have the tables"
+    assert {given.get("aria-hidden") for name, given in page.elements if name == "svg"} == {"true"}
+
+
+def test_bars_are_as_long_as_the_figures_beside_them(made: Made) -> None:
+    """Without any extra: of grades and actions in their colours, of reasons, and of provinces against the highest."""
+    tree = lxml.html.document_fromstring(made[1].source)
+    bars = tree.xpath("//td[svg]")
+    assert {one.xpath("ancestor::table//th")[0].text_content() for one in bars} >= {"반송 등급", "조치", "시·도"}
+    shares = [(one.text, float(one.xpath("svg/rect/@width")[0])) for one in bars]
+    regions = [bar.xpath("ancestor::table//th")[0].text_content() == "시·도" for bar in bars]
+    apart = [abs(float(text[:-1]) - width) for (text, width), region in zip(shares, regions, strict=True) if not region]
+    assert max(apart) < 0.06
+    assert max(width for (_, width), region in zip(shares, regions, strict=True) if region) == 100
+    colours = {one.xpath("ancestor::tr/th")[0].text: one.xpath("svg/rect/@fill")[0] for one in bars}
+    assert colours["A"] == colours["발송 (send)"] != colours["E"] == colours["발송 금지 (do_not_send)"]
 
 
 def test_a_page_says_what_changed_since_the_run_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,6 +226,19 @@ def test_masks_show_too_little_to_write_to_anybody() -> None:
     assert shown["a"].to_list() == ["서울종로구종로 …", "서울 종로구 종로*길 …", "…", None]
 
 
+def test_a_correction_marks_what_differs_and_shows_nothing_hidden(tmp_path: Path) -> None:
+    """Masked and in the clear the same words are marked; a hidden word that changed is marked as such."""
+    file = write(tmp_path / "in.csv", "사업자번호,상호,주소\n124-81-00998,가,경기 수원시 영통구 삼성로129 비밀빌딩\n")
+    options = {"gazetteer": SAMPLE / "gazetteer.parquet", "status": "none", "report": tmp_path / "p.html"}
+    marks = []
+    for unmask in (False, True):
+        bs.enrich(file, tmp_path / "out.csv", unmask=unmask, **options)
+        tree = lxml.html.parse(tmp_path / "p.html")
+        marks.append([[one.text for one in tree.xpath(f"//{name}")] for name in ("del", "ins")])
+    assert marks[0] == [["경기", "○○"], ["경기도", "○○ ○○", "○○"]]
+    assert marks[1] == [["경기", "삼성로129"], ["경기도", "삼성로 129,", "(매탄동)"]]
+
+
 def test_hostile_cells_are_texts(tmp_path: Path) -> None:
     """What looks like HTML in a name, an address or a file's name is shown, and makes no element."""
     cell = HOSTILE.replace('"', '""')
@@ -233,17 +253,15 @@ def test_hostile_cells_are_texts(tmp_path: Path) -> None:
 
 
 def test_a_run_its_manifest_and_its_file_have_one_page(made: Made, tmp_path: Path) -> None:
-    """What was written with the run, and what is written of it later, says the same; without Altair but for charts."""
+    """What was written with the run, and what is written of it later, says the same."""
     folder, page, _ = made
     with use_language("ko"):
         report_page(folder / "run.json", tmp_path / "later.html", letter_cost=500)
         report_page(folder / "out.csv", tmp_path / "file.html", letter_cost=500)
     later, of_file = Page(tmp_path / "later.html"), Page(tmp_path / "file.html")
-    assert not any(name == "svg" for name, _ in of_file.elements)
-    (note,) = [text for text in of_file.texts if "pip install 'bansong[notebook]'" in text]
-    assert [text for text in later.texts if text != note] == page.texts
+    assert later.texts == page.texts
     lists, rest = (one.texts[one.texts.index("집계") : one.texts.index("작성 근거")] for one in (page, of_file))
-    assert [text for text in rest if text != note] == lists
+    assert rest == lists
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from bansong.engine.address.attach import attach
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.address.regions import regions
 from bansong.engine.registry import MORE
-from bansong.engine.risk.features import OPTIONAL, levels
+from bansong.engine.risk.features import levels
 from bansong.engine.risk.reasons import FEATURES
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.engine.text import names_differ
@@ -52,7 +52,7 @@ def test_each_level_holds_where_the_golden_file_says_so() -> None:
     given = golden.drop("feature", "level").cast({"taxation": SCHEMA["taxation"]})
     plain = pl.DataFrame([PLAIN] * golden.height, schema=SCHEMA)
     frame = plain.with_columns(pl.coalesce(given[name], name).alias(name) for name in given.columns)
-    possible = levels(TODAY, registry=True, gazetteer=True, columns=OPTIONAL)
+    possible = levels(TODAY, registry=True, gazetteer=True, columns=SCHEMA)
     found = Scorecard.load().assess(frame.lazy(), possible, "en").collect()
     codes = [found[f"level:{feature}"][row] for row, feature in enumerate(golden["feature"])]
     named = [FEATURES[of][code - 1] if code else None for of, code in zip(golden["feature"], codes, strict=True)]
@@ -109,7 +109,7 @@ def test_all_levels_of_all_features_add_up_in_every_row() -> None:
     points = pl.element().str.extract(r"^\[[a-z_]+ ([+-][0-9]+)\] ").cast(pl.Int32)
     seen: set[str] = set()
     for sources, numbers in ((True, True), (False, True), (False, False)):
-        possible = levels(TODAY, registry=sources, gazetteer=sources, columns=OPTIONAL, numbers=numbers)
+        possible = levels(TODAY, registry=sources, gazetteer=sources, columns=SCHEMA, numbers=numbers)
         found = card.assess(frame.lazy(), possible, "en").collect()
         for feature, names in FEATURES.items():
             seen |= {f"{feature}.{names[code - 1]}" for code in found[f"level:{feature}"].unique() if code}

@@ -322,7 +322,7 @@ def test_plans_of_before_get_bounds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("engine", ["verify", "batch"])
 def test_a_run_waits_where_the_server_says_too_often(server: Served, tmp_path: Path, engine: str) -> None:
     """Our client goes on after 429 that is not the quota: every lookup is answered and paid once, none in doubt."""
-    key, count, table = server.account("hardly at all"), 12, tmp_path / "in.csv"
+    key, count, table = server.account("hardly at all"), 6, tmp_path / "in.csv"
     table.write_text("\n".join(["b_no,name", *(f"{number},x" for number in numbers(count))]))
     options = bs.ServiceOptions(
         base_url=server.url,
@@ -330,7 +330,7 @@ def test_a_run_waits_where_the_server_says_too_often(server: Served, tmp_path: P
         ledger=tmp_path / "ledger",
         concurrency=8,
         rate=1_000.0,
-        chunk=6,
+        chunk=3,
         poll=0.02,
     )
     report = bs.enrich(table, tmp_path / "out.csv", engine=bs.ServiceEngine(engine, options))

@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,9 +24,9 @@ import pytest
 
 import bansong as bs
 from bansong.base.schema import ADDED_COLUMNS
-from bansong.client import ApiKey, Client
+from bansong.client import ApiKey
 from bansong.purchase.ledger import Ledger
-from bansong.server.settings import Clock, load_plans
+from bansong.server.settings import load_plans
 from crashing import check_digit
 from serving import Served, ServedProcess, make_key, read_here, rows_of, served
 
@@ -225,39 +223,4 @@ def test_larger_uploads_than_the_plan_takes_are_halved(
     assert report.exit_code == 0
     material.is_same(tmp_path / "out.csv")
     assert rows_of(server.db, "SELECT max(total) <= 80, sum(total) FROM jobs") == [(1, material.lookups)]
-    assert used(server.db) == material.lookups
-
-
-def change_keys(db: Path, change: str, value: float) -> None:
-    with closing(sqlite3.connect(db, timeout=10)) as connection:
-        connection.execute(f"UPDATE keys SET {change} = ?", (value,))
-        connection.commit()
-
-
-def test_a_quota_that_ends_pauses_and_a_larger_one_goes_on(
-    material: Material, at: Callable[..., Served], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The quota shrinks after the client has looked: 429, exit 5, pending rows. A larger quota: the same command."""
-    ahead = 0.0
-    server = at(Clock(now=lambda: time.time() + ahead))
-    key, me, out = server.key(quota=10_000), Client.me, tmp_path / "out.csv"
-
-    async def asked(self: Client) -> Any:
-        nonlocal ahead
-        account = await me(self)
-        change_keys(server.db, "quota", 90)
-        ahead += 10  # the server remembers what it knows of a key for a second
-        return account
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Client, "me", asked)
-        assert material.bought(out, server.url, key, "verify").exit_code == 5
-    states = Counter(pl.read_csv(out, infer_schema=False)["row_status"].to_list())
-    assert states["pending"]
-    assert states["verified"] == used(server.db) <= 90
-    assert not states["in_doubt"]
-    change_keys(server.db, "quota", 10_000)
-    ahead += 10
-    assert material.bought(out, server.url, key, "verify").exit_code == 0
-    material.is_same(out)
     assert used(server.db) == material.lookups

@@ -266,7 +266,8 @@ def test_what_is_no_run_over_several_is_refused(tmp_path: Path) -> None:
         (here, tmp_path / "out.csv", {}, "is the name of a file"),
         (here, "-", {}, "standard output takes one table"),
         (["-", x], tmp_path, {}, "by itself"),
-        (here, None, {"report": "page.html"}, "report"),
+        (here, None, {"report": "page.txt"}, "call it .html"),
+        (here, None, {"review": "review.xlsx"}, "review"),
         (here, None, {"input_format": "csv"}, "input_format"),
         (here, "out", {"in_place": True}, "in_place"),
     ]

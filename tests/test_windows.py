@@ -60,6 +60,7 @@ def poor(tmp_path: Path) -> Iterator[Run]:
     assert [path for path in made if path.name.startswith(".bansong-")] == []
 
 
+@pytest.mark.process
 def test_every_module_can_be_imported() -> None:
     subprocess.run([sys.executable, "-c", IMPORT_ALL], env=os.environ | POOR, check=True, timeout=200)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from hypothesis import strategies as st
 from openpyxl.utils.escape import unescape
 
 import bansong as bs
+from bansong.base.messages import use_language
+from bansong.base.schema import word_of
 from bansong.errors import OutputError
 from bansong.tables.excel.sheet_xml import column_letter
 from books import NUMBER, made, spliced
@@ -65,21 +66,22 @@ def test_what_no_cell_can_hold_is_refused_by_name(tmp_path: Path) -> None:
             spliced(tmp_path / "in.parquet")
 
 
-def test_a_new_workbook_has_a_frozen_header_a_filter_widths_and_coloured_grades(tmp_path: Path) -> None:
+def test_a_new_workbook_has_a_frozen_header_a_filter_widths_and_coloured_words(tmp_path: Path) -> None:
     sheet = openpyxl.load_workbook(spliced(write(tmp_path / "in.csv", f"b_no,우편번호\n{NUMBER},01234\n"))[1]).active
     assert (sheet.title, sheet.freeze_panes, sheet.auto_filter.ref) == ("bansong", "A2", "A1:K2")
     assert (sheet["A1"].font.b, sheet.column_dimensions["I"].width) == (True, 70)
     assert (sheet["B2"].value, sheet["B2"].data_type, sheet["D2"].number_format) == ("01234", "s", "0.0%")
-    (rules,) = sheet.conditional_formatting
-    assert str(rules.sqref) == "E2"
-    assert [rule.formula for rule in rules.rules] == [[f'"{grade}"'] for grade in "ABCDE"]
-    assert len({rule.dxf.fill.bgColor.rgb for rule in rules.rules}) == 5
+    grades, actions = sheet.conditional_formatting
+    assert (str(grades.sqref), str(actions.sqref)) == ("E2", "F2")
+    assert [rule.formula for rule in grades.rules] == [[f'"{grade}"'] for grade in "ABCDE"]
+    colours = [[rule.dxf.fill.bgColor.rgb for rule in one.rules] for one in (grades, actions)]
+    assert (len(set(colours[0])), colours[0]) == (5, colours[1])
 
 
 def test_rows_beyond_what_a_sheet_holds_go_on_in_further_sheets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["bansong.tables.excel.create"], "MAX_ROWS", 4)
+    monkeypatch.setattr("bansong.tables.excel.create.MAX_ROWS", 4)
     source = write(tmp_path / "in.csv", "b_no\n" + "".join(f"{number}\n" for number in range(9)))
     book = openpyxl.load_workbook(spliced(source)[1])
     assert book.sheetnames == ["bansong", "bansong 2", "bansong 3"]
@@ -102,7 +104,7 @@ def test_title_rows_stand_above_the_header_of_a_new_workbook_too(
     else:
         lines = [["" if cell is None else str(cell) for cell in row] for row in TITLED]
         source = spreadsheet(tmp_path / "in.ods", [*lines, *LIST])
-    monkeypatch.setattr(sys.modules["bansong.tables.excel.create"], "MAX_ROWS", 4)
+    monkeypatch.setattr("bansong.tables.excel.create.MAX_ROWS", 4)
     report = bs.enrich(source, tmp_path / "out.xlsx", **options)
     first, second = openpyxl.load_workbook(tmp_path / "out.xlsx").worksheets[:2]
     found = [[cell.value for cell in row[:3]] for row in first["1:3"]]
@@ -116,6 +118,32 @@ def test_title_rows_stand_above_the_header_of_a_new_workbook_too(
     assert (second.freeze_panes, second.auto_filter.ref, second.max_row) == ("A2", f"A1:{last}2", 2)
     assert [cell.value for cell in second[1]] == header
     assert not any("above the header" in warning for warning in report.warnings)
+
+
+def test_the_words_of_an_action_have_their_colour_in_either_language(tmp_path: Path) -> None:
+    """In a workbook that is made, in one that is spliced, and in one that is enriched again: once, and best first."""
+    made(tmp_path / "in.xlsx", [("b_no",), (NUMBER,)])
+    write(tmp_path / "in.csv", f"b_no\n{NUMBER}\n")
+    for source in ("in.xlsx", "in.csv"):
+        for place, headers in enumerate(("en", "ko", "ko")):
+            out = tmp_path / f"{place}.xlsx"
+            bs.enrich(tmp_path / (source if place < 2 else "1.xlsx"), out, headers=headers)
+            _, actions = openpyxl.load_workbook(out).worksheets[0].conditional_formatting
+            words = [rule.formula[0].strip('"') for rule in actions.rules]
+            codes = ["send", "confirm", "fix_address", "hold", "do_not_send"]
+            assert words == [word_of(code, headers) for code in codes]
+
+
+def test_a_summary_says_how_each_added_column_is_read(tmp_path: Path) -> None:
+    """Under the headers of the output, and no line for the user's columns; the actions in their colours."""
+    write(tmp_path / "in.csv", f"b_no,grade\n{NUMBER},금\n")
+    with use_language("ko"):
+        bs.enrich(tmp_path / "in.csv", tmp_path / "out.xlsx", summary=True, headers="ko", prefix="반송_")
+    book = openpyxl.load_workbook(tmp_path / "out.xlsx")
+    told = [row for row in book["읽는 법"].iter_rows(values_only=True) if row[0]]
+    assert [header for header, _ in told[:9]] == [cell.value for cell in book["bansong"][1]][2:]
+    assert [word for word, _ in told[9:]] == ["발송", "확인 후 발송", "주소 보완", "보류", "발송 금지"]
+    assert all(meaning for _, meaning in told)
 
 
 def test_a_summary_sheet_has_charts_of_grades_and_actions(tmp_path: Path) -> None:

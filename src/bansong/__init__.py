@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from bansong.reference.registry import build_registry as build_registry
     from bansong.reference.reviews import ReviewReport as ReviewReport
     from bansong.reference.reviews import apply_review as apply_review
+    from bansong.run.decisions import LettersReport as LettersReport
+    from bansong.run.decisions import letters as letters
     from bansong.run.enrich import EnrichKeywords as EnrichKeywords
     from bansong.run.enrich import FrameKeywords as FrameKeywords
     from bansong.run.enrich import VerifyKeywords as VerifyKeywords
@@ -92,6 +94,7 @@ _NAMES = {
     "reference.nts": ("NtsKey",),
     "reference.registry": ("build_registry",),
     "reference.reviews": ("ReviewReport", "apply_review"),
+    "run.decisions": ("LettersReport", "letters"),
     "run.enrich": ("EnrichKeywords", "FrameKeywords", "VerifyKeywords", "aenrich", "enrich", "plan"),
     "run.files_report": ("FilesReport",),
     "run.options": ("WriteOptions",),

@@ -11,7 +11,9 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -132,10 +134,9 @@ def find_foreign(files: Mapping[Path, Path], *, extends: bool = False) -> list[P
     for path, finished in files.items():
         if is_remote(path):
             continue
-        # by the name alone: folders may be moved
-        name = os.path.basename(os.path.realpath(path))  # noqa: PTH119 - of a link, the file it leads to
-        record = state_directory() / "written" / hashlib.sha256(os.fsencode(name)).hexdigest()
-        known, old, new = _read_record(record), _digest(path), _digest(finished)
+        record = record_of_name(path)
+        with ThreadPoolExecutor(2) as pool:
+            known, (old, new) = _read_record(record), pool.map(_digest, (path, finished))
         if old == new:  # nothing changes: a foreign content stays foreign
             continue
         if old not in (None, *known):
@@ -149,6 +150,17 @@ def find_foreign(files: Mapping[Path, Path], *, extends: bool = False) -> list[P
     return foreign
 
 
+def is_foreign(path: Path) -> bool:
+    """Whether a local file is there and was not written by bansong."""
+    return _digest(path) not in (None, *_read_record(record_of_name(path)))
+
+
+def record_of_name(path: Path) -> Path:
+    """Return the file that records what bansong wrote under a name, in whatever folder, as folders may be moved."""
+    name = os.path.basename(os.path.realpath(path))  # noqa: PTH119 - of a link, the file it leads to
+    return state_directory() / "written" / hashlib.sha256(os.fsencode(name)).hexdigest()
+
+
 def _read_record(record: Path) -> list[str]:
     with suppress(OSError, ValueError):
         return record.read_text(encoding="ascii").split()
@@ -156,9 +168,16 @@ def _read_record(record: Path) -> list[str]:
 
 
 def _digest(path: Path) -> str | None:
-    with suppress(OSError), path.open("rb") as file:  # publishing reports an unreadable file
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    with suppress(OSError):  # publishing reports an unreadable file
+        about = path.stat()
+        return _digest_of(path, about.st_ino, about.st_size, about.st_mtime_ns)
     return None
+
+
+@lru_cache(maxsize=8)  # a file to be replaced is looked at before the run and after it
+def _digest_of(path: Path, *_state: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def same_file(one: Path, other: Path) -> bool:

@@ -39,14 +39,34 @@ EXTRA_COLUMNS: Final = ("duplicate_of", "match_level", "district_code", "buildin
 
 OUR_COLUMNS: Final = (*ADDED_COLUMNS, *LABEL_COLUMNS, *EXTRA_COLUMNS)
 
+FILE: Final = "file"  # with the rows of several inputs in one output: the input of each
+
 RECORD_COLUMNS: Final = ("b_no", "name", "address", "zipcode")  # roles that the engine reads; only ``b_no`` is required
 
 CONTEXT_COLUMNS: Final = ("confirmed",)  # for the embedded engine alone: the day when the address was last confirmed
 
+NAMING_ROLES: Final = ("letter_id", "registered", "key", "recipient")  # what names a letter in a list of outcomes
+
+# roles of outcomes; one of b_no, row_id and NAMING_ROLES is required
+OUTCOME_ROLES: Final = (
+    "b_no",
+    "address",
+    "bounced",
+    "reason",
+    "returned",
+    "mailed",
+    "zipcode",
+    *NAMING_ROLES,
+    "row_id",
+)
+
 BIZ_STATUSES: Final = ("active", "suspended", "closed", "unregistered", "unknown")
 GRADES: Final = ("A", "B", "C", "D", "E")
 ACTIONS: Final = ("send", "fix_address", "confirm", "hold", "do_not_send")
+WAITING: Final = ("confirm", "fix_address", "hold")  # actions by which a row waits for somebody
 ROW_STATUSES: Final = ("verified", "cached", "invalid", "pending", "in_doubt", "failed")
+
+DECIDED_MARKS: Final[Mapping[Lang, str]] = {"en": "decided by hand", "ko": "직접 결정"}  # in `row_note`
 
 REASON_SEPARATOR: Final = " | "  # in formats without lists (CSV, Excel)
 
@@ -130,6 +150,7 @@ _KOREAN_HEADERS: Final = {
     "building_code": "도로명주소관리번호",
 }
 
+FILE_HEADERS: Final[Mapping[Lang, str]] = {"en": FILE, "ko": "파일"}
 HEADERS: Final[Mapping[Lang, Mapping[str, str]]] = {"en": {name: name for name in OUR_COLUMNS}, "ko": _KOREAN_HEADERS}
 
 KOREAN_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -240,6 +261,10 @@ KOREAN_ROLES: Final = {
     "returned": "반송일",
     "mailed": "발송일",
     "row_id": "행번호",
+    "letter_id": "봉투번호",
+    "registered": "등기번호",
+    "key": "고객코드",
+    "recipient": "받는분",
 }  # in messages and options
 
 
@@ -274,6 +299,9 @@ def word_of(code: str, lang: Lang) -> str:
 
 # for colour-blind people, too
 GRADE_COLOURS: Final = {"A": "#2166ac", "B": "#67a9cf", "C": "#f4c542", "D": "#ef8a62", "E": "#b2182b"}
+
+ACTIONS_BEST_FIRST: Final = ("send", "confirm", "fix_address", "hold", "do_not_send")
+ACTION_COLOURS: Final = dict(zip(ACTIONS_BEST_FIRST, GRADE_COLOURS.values(), strict=True))
 
 NEUTRAL: Final = "#9aa0a6"
 BETTER: Final = GRADE_COLOURS["A"]

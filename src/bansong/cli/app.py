@@ -258,7 +258,7 @@ def app() -> None:
 
 
 _MODULES: Final = {  # of :mod:`bansong.cli`, with the names of their commands
-    "enrich": ("enrich", "plan", "verify", "status", "report"),
+    "enrich": ("enrich", "letters", "plan", "verify", "status", "report"),
     "run": ("run", "runs"),
     "learning": ("label", "calibrate", "model"),
     "watch": ("watch",),

@@ -28,18 +28,20 @@ from bansong.cli.console import (
 )
 from bansong.cli.options import (
     PATH,
+    ParsedType,
     account_options,
     add_all,
     chosen_status,
     engine_option,
     fetch_options,
+    given_options,
     is_configured,
     json_option,
     local_options,
     options_of,
     progress_option,
 )
-from bansong.run.options import LocalOptions, RunOptions, WriteOptions, installed_lines
+from bansong.run.options import LocalOptions, RunOptions, WriteOptions, installed_lines, parse_won
 
 _planned_options: Final = add_all(
     [
@@ -114,7 +116,7 @@ def _chosen_options(options: dict[str, Any]) -> dict[str, Any]:
         del given["headers"]
     into_folder = output is not None and (output.endswith(os.sep) or os.path.isdir(output))  # noqa: PTH112 - raises for no name
     is_one = len(inputs) == 1 and is_one_file(inputs[0]) and len(sheets) < 2 and ALL_SHEETS not in sheets
-    is_alone = is_one and not into_folder and not given.get("keep_going")
+    is_alone = is_one and not into_folder and not given.get("keep_going") and not given.get("merge")
     return given | {"input": inputs[0] if is_alone else inputs, "status": status}
 
 
@@ -136,7 +138,9 @@ def _goes_to_stdout(given: Mapping[str, Any]) -> bool:
 @click.command(short_help="Write a run as one page to read, print and pass on.")
 @click.argument("run", metavar="RUN|FILE")
 @click.option("-o", "--output", type=PATH, required=True, help="Where the page goes: OUT.html.")
-@click.option("--letter-cost", type=float, metavar="WON", help="What a letter costs: the page says what is at stake.")
+@click.option(
+    "--letter-cost", type=ParsedType("WON", parse_won), help="What a letter costs: the page says what is at stake."
+)
 @click.option("--before", metavar="FILE", help="The enriched file of an earlier run, to say what changed since.")
 @click.option("--unmask", is_flag=True, help="Show numbers, names and addresses in the clear.")
 @click.option("--sheet", metavar="NAME", help="The sheet of an enriched workbook.")
@@ -154,6 +158,27 @@ def report(as_json: bool, **options: Any) -> None:
 
     written = report_page(**options)
     print_result(as_json, {"page": str(written)}, [gettext("{path} written", path=written)])
+
+
+@click.command(short_help="Write the list for the mail house from an enriched file as people left it.")
+@click.argument("file", metavar="FILE", type=PATH)
+@click.option(
+    "-o", "--output", type=PATH, required=True, help="Where the list goes: OUT.xlsx, .csv, .json or .parquet."
+)
+@options_of(WriteOptions, "letter_columns", "letter_cost", "allow_empty", "prefix")
+@click.option("--sheet", metavar="NAME", help="The sheet of an enriched workbook.")
+@options_of(ReadOptions, "columns", "encoding", "delimiter", "json_path")
+@json_option
+def letters(as_json: bool, **options: Any) -> None:
+    """Write the list for the mail house from an enriched FILE as people left it.
+
+    Their actions, corrected addresses and names count. FILE may be sorted and filtered, with columns added and rows
+    removed. Rows that they set to send against bansong's own answer are counted and named.
+    """
+    with freeze_imports():
+        from bansong.run.decisions import letters as write_letters
+
+    end_with(write_letters(**given_options(options)), as_json)
 
 
 _EXIT_CODES: Final = {"invalid": 2, "failed": 3, "in_doubt": 3, "pending": 5}

@@ -20,7 +20,7 @@ from bansong.base.messages import (
     ngettext,
 )
 from bansong.base.options import ServiceOptions
-from bansong.base.schema import SEOUL, word_of
+from bansong.base.schema import OUTCOME_ROLES, SEOUL, word_of
 from bansong.cli.console import end_with, format_minute, pair_lines, print_out, print_result, warn
 from bansong.cli.options import PATH, account_options, given_options, json_option, options_of
 from bansong.labels.options import LabelOptions
@@ -32,12 +32,10 @@ if TYPE_CHECKING:
     from bansong.history.scorecards import Event, ModelStore, ScorecardDifference, StoredScorecard
     from bansong.learning.report import Calibration
 
-_ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")
-
 
 @click.command(short_help="Record what came back of a mailing, and why.")
 @click.argument("outcomes", type=PATH)
-@options_of(LabelOptions, roles=_ROLES)
+@options_of(LabelOptions, roles=OUTCOME_ROLES)
 @click.option(
     "--first-row", type=click.IntRange(0, 2), help="What the service calls a job's first row, where it does not say."
 )
@@ -48,7 +46,8 @@ _ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "
 def label(outcomes: Path, as_json: bool, **options: Any) -> None:
     """Record which letters of a mailing came back, and why, so that the risk can be learned from it.
 
-    OUTCOMES is any table that `enrich` reads: with a business number, best with the address or the row's number from 0
+    OUTCOMES is the list of the mail house or the post office as it is, or any table that `enrich` reads: with a
+    letter_id, registered number, business number, customer's key, recipient and address, or the row's number from 0
     (row_id), and columns such as 반송여부, 반송사유, 반송일자. A list of only what came back needs no 반송여부.
 
     The same outcomes may be given again, in parts, in any order: each letter counts once. What fits no row, or
@@ -99,8 +98,8 @@ def calibrate(files: tuple[Path, ...], labels: Path | None, dry_run: bool, repor
         from bansong.learning.calibrate import calibrate as learn
 
         result = learn(labels=labels, dry_run=dry_run)
+        print_result(as_json, result.as_dict(), [result.headline, "", *pair_lines(result.lines())])
         warn(result.warnings)
-        print_result(as_json, result.as_dict(), pair_lines(result.lines()))
         click.get_current_context().exit(result.exit_code)
 
 
@@ -108,14 +107,14 @@ def _report(files: tuple[Path, ...], labels: Path | None, as_json: bool) -> None
     from bansong.learning.report import file_calibration, store_calibration
 
     reports = {str(path): file_calibration(path) for path in files} or dict([store_calibration(labels)])
-    for name, report in reports.items():
-        warn(f"{name}: {warning}" for warning in report.warnings)
     value = {"reports": [{"labels": name, **report.as_dict()} for name, report in reports.items()]}
     print_result(as_json, value, (line for name, report in reports.items() for line in _report_lines(name, report)))
+    for name, report in reports.items():
+        warn(f"{name}: {warning}" for warning in report.warnings)
 
 
 def _report_lines(name: str, report: Calibration) -> list[str]:
-    lines = [*pair_lines([(gettext("labels"), name), *report.lines()])]
+    lines = [report.headline, "", *pair_lines([(gettext("labels"), name), *report.lines()])]
     lines += _frame_lines(gettext("reliability, by tenths of the rows"), report.frame)
     for column, frame in report.groups.items():
         lines += _frame_lines(gettext("by {column}", column=gettext(column)), frame)

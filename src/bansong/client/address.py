@@ -56,7 +56,7 @@ URL_ADDRESS_INVALID: Final = Problem("service.url_address_invalid", "[{host}] is
 URL_PATH_INVALID: Final = Problem("service.url_path_invalid", "the base URL's path cannot be sent; check the base URL")
 
 ENV_BASE_URL: Final = "BANSONG_BASE_URL"
-_PORTS: Final = {"http": 80, "https": 443}
+PORTS: Final = {"http": 80, "https": 443}
 _IN_PATHS: Final = "/%:@!$&'()*+,;=-._~"
 _HOST: Final = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?\.?")
 
@@ -135,7 +135,7 @@ def _parts(text: str) -> SplitResult:
         raise UsageError(URL_INVALID) from None
     if "@" in parts.netloc:
         raise UsageError(URL_HOLDS_PASSWORD)
-    if parts.scheme not in _PORTS or not named:
+    if parts.scheme not in PORTS or not named:
         raise UsageError(URL_INCOMPLETE, text=text)
     if parts.query or parts.fragment or text.endswith(("?", "#")):
         raise UsageError(URL_HOLDS_QUERY)
@@ -167,7 +167,7 @@ def _netloc(parts: SplitResult, host: str) -> str:
         port = 0
     if port == 0:
         raise UsageError(URL_PORT_INVALID, netloc=parts.netloc)
-    return host if port in (None, _PORTS[parts.scheme]) else f"{host}:{port}"
+    return host if port in (None, PORTS[parts.scheme]) else f"{host}:{port}"
 
 
 def _path(parts: SplitResult) -> str:

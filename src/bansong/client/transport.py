@@ -37,7 +37,7 @@ from bansong.base.errors import (
 )
 from bansong.base.key import SecretKey
 from bansong.base.messages import Listed, Option, Phrase, current_language, describe_os_error, gettext, gettext_noop
-from bansong.client.address import BaseUrl
+from bansong.client.address import PORTS, BaseUrl
 from bansong.client.arguments import wrong_type
 from bansong.client.errors import RAW_KEPT, certificate_error, one_line, seconds_to_wait, status_error
 from bansong.client.request import (
@@ -168,7 +168,6 @@ _WITHOUT_BODY: Final = (204, 304)
 _CHUNKS_A_TURN: Final = 256  # then other tasks run: one read may bring thousands of one-byte chunks
 _DISCONNECTED: Final = re.compile("Server disconnected")  # httpcore's words
 _PROXY_LOGIN: Final = "407"
-_PORTS: Final = {"http": 80, "https": 443}
 _LIMITS: Final = httpx.Limits(max_connections=1)
 NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # for plain http: to load certificates takes 130 ms
 _NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
@@ -454,7 +453,7 @@ class Transport:
         if self._proxy is None:
             return fault
         url = self._proxy.url
-        port = url.port or _PORTS.get(url.scheme)
+        port = url.port or PORTS.get(url.scheme)
         return gettext("{fault}, through the proxy {host}:{port}", fault=fault, host=url.host, port=port)
 
     def _tls_context(self) -> ssl.SSLContext:

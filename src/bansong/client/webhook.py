@@ -26,7 +26,7 @@ import httpx
 from bansong._version import __version__
 from bansong.base.errors import Problem, UsageError
 from bansong.base.messages import gettext
-from bansong.client.address import RefusedAddressError, can_exist, is_loopback
+from bansong.client.address import PORTS, RefusedAddressError, can_exist, is_loopback
 from bansong.client.errors import certificate_error, seconds_to_wait
 from bansong.client.request import Timeouts
 from bansong.client.transport import NO_TLS
@@ -49,7 +49,6 @@ URL_INVALID: Final = Problem(
 )
 
 _CONNECT_TIMEOUT_S: Final = 5.0
-_PORTS: Final = {"http": 80, "https": 443}
 _UNSAFE: Final = re.compile(r"[\s\\\x00-\x20\x7f]")
 
 
@@ -96,7 +95,7 @@ class WebhookUrl:
 
     @property
     def port(self) -> int:
-        return self.whole.port or _PORTS[self.whole.scheme]
+        return self.whole.port or PORTS[self.whole.scheme]
 
     def __str__(self) -> str:
         return self.shown

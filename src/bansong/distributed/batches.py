@@ -146,8 +146,8 @@ FOUND: Final[Mapping[str, str]] = {"bv_crowded": CROWDED, "bv_several_addresses"
 _OTHERS: Final = {"bounce_prob": pa.float64(), "reasons": pa.list_(pa.string())}
 ADDED_SCHEMA: Final = pa.schema([(name, _OTHERS.get(name, pa.string())) for name in ADDED_COLUMNS])
 
-_TEXTS: Final = ("place", "key")
-KEYS_SCHEMA: Final = pa.schema([(name, pa.string() if name in _TEXTS else pa.int64()) for name in KEYS])
+TEXTS: Final = ("place", "key")
+KEYS_SCHEMA: Final = pa.schema([(name, pa.string() if name in TEXTS else pa.int64()) for name in KEYS])
 
 _LARGEST_BATCH: Final = 10_000  # rows of a returned batch: Spark's default
 

@@ -11,7 +11,7 @@ from typing import Final, Unpack
 from bansong.base.messages import gettext
 from bansong.base.options import check_keywords
 from bansong.base.schema import ADDED_COLUMNS
-from bansong.distributed.batches import FOUND, BatchVerifier, verify_batches
+from bansong.distributed.batches import FOUND, TEXTS, BatchVerifier, verify_batches
 from bansong.distributed.worker_process import describe_process, map_partition, map_partition_keys
 from bansong.engine.records import ALIKE, CROWD, KEYS
 from bansong.run.enrich import AnyEngine, BatchKeywords
@@ -38,9 +38,8 @@ _RANK: Final = "rank"
 _DIFFERENT: Final = "different"
 _OTHERS: Final = {"bounce_prob": DoubleType(), "reasons": ArrayType(StringType())}
 _ADDED: Final = {name: StructField(name, _OTHERS.get(name, StringType())) for name in ADDED_COLUMNS}
-_TEXTS: Final = ("place", "key")
 _KEYS_SCHEMA: Final = StructType(
-    [StructField(name, StringType() if name in _TEXTS else LongType()) for name in (*KEYS, *_WRITTEN)]
+    [StructField(name, StringType() if name in TEXTS else LongType()) for name in (*KEYS, *_WRITTEN)]
 )
 
 
@@ -119,7 +118,7 @@ def _with_found(df: DataFrame, keys: BatchVerifier) -> DataFrame:
 def _find_marks(keys: DataFrame) -> DataFrame:
     """Return hashed number and address, and both features, of the rows for which a feature is true."""
     # the same rules as bansong.engine.records.with_cross_row_features, as windows over all rows
-    hashes = {name: F.when(F.col(name).isNotNull(), F.xxhash64(name)) for name in _TEXTS}
+    hashes = {name: F.when(F.col(name).isNotNull(), F.xxhash64(name)) for name in TEXTS}
     several = _differ("building") | _differ("lot")
     keys = keys.withColumns({**hashes, _SEVERAL: F.col("business").isNotNull() & several})
     keys = _with_count(keys, "number", "place")

@@ -15,7 +15,7 @@ import polars as pl
 from bansong.base.display import Progress
 from bansong.base.messages import Phrase
 from bansong.base.options import ENGINE_KINDS, EngineKind
-from bansong.engine.address.batches import gather_rows
+from bansong.engine.address.batches import ROWS_AT_ONCE, gather_rows
 from bansong.engine.local import registry_alerts, warm_up
 from bansong.engine.records import ROW_ID
 
@@ -181,8 +181,9 @@ class LocalEngineAdapter:
     def answer(self, records: Records, context: RunContext) -> Answers:
         def answer(rows: pl.LazyFrame) -> pl.LazyFrame:
             if not 0 < records.count <= _ONE_BATCH:
-                warm_up(self.local)  # here, and not in each of polars' threads
-                rows = gather_rows(rows)
+                if self.local.gazetteer is not None:
+                    warm_up(self.local)  # here, and not in each of polars' threads
+                rows = gather_rows(rows, ROWS_AT_ONCE if self.local.gazetteer else ROWS_AT_ONCE // 2)
             if context.progress is not None:
                 rows = rows.with_columns(_row_ids_with_progress(context.progress, records.count))
             return self.local.answer(rows)

@@ -29,7 +29,7 @@ _UNIT: Final = r"(?:건|개|곳|행|명|업체|rows?|records?|items?)"
 _COUNT: Final = rf"[0-9][0-9,]*\s*{_UNIT}?"
 _LABEL: Final = "|".join(_GAP.join(word) for word in _WORDS)
 # a whole cell: 합계, [ 합 계 ], Sub-total:, 합계 120건, 총 1,200개
-_TOTALS: Final = rf"(?i)^{_GAP}(?:(?:{_LABEL}){_GAP}(?:{_COUNT})?|총{_GAP}[0-9][0-9,]*\s*{_UNIT}){_GAP}$"
+TOTALS: Final = rf"(?i)^{_GAP}(?:(?:{_LABEL}){_GAP}(?:{_COUNT})?|총{_GAP}[0-9][0-9,]*\s*{_UNIT}){_GAP}$"
 
 
 def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = ()) -> pl.LazyFrame:
@@ -80,11 +80,12 @@ def _is_totals_row(table: Table, chosen: Mapping[str, Choice], texts: Collection
     places = [place for place in texts if place <= number_place or (name and place == name.column)]
     ids = table.ids
     cells = [pl.when(unsure).then(pl.col(ids[place]).cast(pl.String)) for place in places]
-    return pl.any_horizontal(pl.lit(False), *(cell.str.contains(_TOTALS).fill_null(False) for cell in cells))
+    return pl.any_horizontal(pl.lit(False), *(cell.str.contains(TOTALS).fill_null(False) for cell in cells))
 
 
 def _is_header(table: Table, place: int, cell: pl.Expr) -> pl.Expr:
-    return cell.cast(pl.String).fill_null("").str.strip_chars() == table.headers[place].strip()
+    header, text = table.headers[place].strip(), cell.cast(pl.String).str.strip_chars()
+    return text == header if header else text.fill_null("") == ""  # null for most rows, which costs nothing
 
 
 CROWDED: Final = "crowded"

@@ -11,11 +11,14 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
-from bansong.base.errors import LabelError, Problem
+from bansong.base import business_number
+from bansong.base.errors import LabelError, OutputError, Problem
 from bansong.base.messages import Option, Phrase, current_language, gettext, gettext_noop
+from bansong.base.publish import publish_file
 from bansong.base.schema import KOREAN_WORDS
 from bansong.engine.overlays import address_key
 from bansong.engine.risk.reasons import EVIDENCE_DTYPES, KNOWN_DTYPES
+from bansong.history.letters import WAYS, place_key
 from bansong.history.outcomes import SAYS_NOTHING
 
 DATE_IN_FUTURE: Final = Problem(
@@ -35,6 +38,7 @@ ACTIONS_MISSING: Final = Problem(
 ACTIONS_CONTRADICTORY: Final = Problem(
     "mailings.actions_contradictory", "{parameter}: is either all, or a list of actions"
 )
+REPORT_UNWRITABLE: Final = Problem("labels.report_unwritable", "{path}: cannot be written: {error}")
 MAILING_DECLARED_OTHERWISE: Final = Problem(
     "mailings.mailing_declared_otherwise",
     "the mailing of {mailed} was declared before with {name} {before}, now with "
@@ -238,18 +242,21 @@ def _damaged_file(path: Path, error: BaseException) -> LabelError:
     return LabelError(MAILING_FILE_DAMAGED, path=path, value=lines[0] if lines else type(error).__name__)
 
 
-WAYS: Final = ("row_id", gettext_noop("number and address"), gettext_noop("number"))
-
 PROBLEMS: Final[dict[str, str]] = {
     "not_understood": gettext_noop("what it says of the letter is not understood"),
     "no_row_id": gettext_noop("the row_id is not a row's number from 0"),
     "contradicts_itself": gettext_noop("says that the letter did not come back, and why or when it did"),
     "date_not_read": gettext_noop("the return date cannot be read; the outcome is used without it"),
-    "no_number": gettext_noop("has no business number"),
+    "no_number": gettext_noop("names no letter: it has no business number, letter_id or customer key"),
     "unknown_number": gettext_noop("its number is not in the mailed file"),
     "row_absent": gettext_noop("the mailed file has no row of this row_id"),
-    "number_differs": gettext_noop("the mailed file's row of this row_id has another business number"),
+    "number_differs": gettext_noop("the row of the mailed file that it names has another business number"),
     "ambiguous": gettext_noop("its number stands in the mailed file with several addresses, none of them this one"),
+    "letter_ambiguous": gettext_noop("several letters of the mailed file have this customer key, or this recipient"),
+    "letter_id_wrong": gettext_noop("its letter_id is mistyped: the check sign is not right"),
+    "letter_unknown": gettext_noop(
+        "no letter of the mailed file has this letter_id, registered number, customer key, or recipient and address"
+    ),
     "other_mailing": gettext_noop("was mailed on another day"),
     "returned_before_mailing": gettext_noop("came back before it was mailed"),
     "contradictory": gettext_noop("another outcome says something else of the same row"),
@@ -264,10 +271,68 @@ _KINDS = (
 )
 KINDS: Final[dict[str, tuple[str, ...]]] = {
     "not_understood": ("not_understood", "no_row_id", "date_not_read"),
-    "unmatched": ("no_number", "unknown_number", "row_absent", "number_differs", "other_mailing"),
-    "ambiguous": ("ambiguous",),
+    "unmatched": (
+        *("no_number", "unknown_number", "row_absent", "number_differs", "other_mailing"),
+        *("letter_id_wrong", "letter_unknown"),
+    ),
+    "ambiguous": ("ambiguous", "letter_ambiguous"),
     "contradictory": ("contradicts_itself", "returned_before_mailing", "contradictory", "known_otherwise"),
 }
+
+OTHER_MAILING: Final = "other_mailing"
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedOutcome:
+    """An outcome that cannot be used, and why."""
+
+    row: int  # from 1; in a workbook, the row of the sheet
+    problem: str  # a code of PROBLEMS
+    value: str | None  # text of the cell at fault
+
+    def __str__(self) -> str:
+        value = f" ({self.value})" if self.value else ""
+        return gettext(
+            "row {row:,}{value}: {problem}", row=self.row, value=value, problem=gettext(PROBLEMS[self.problem])
+        )
+
+
+def unused_outcomes(frame: pl.DataFrame) -> tuple[UnusedOutcome, ...]:
+    """Return the unusable outcomes of a match, except those of other mailings."""
+    listed = frame.filter(pl.col("problem") != OTHER_MAILING).sort("place")
+    found = listed.select("place", "problem", _shown_cell().alias("value"))
+    return tuple(UnusedOutcome(*row) for row in found.iter_rows())
+
+
+def write_unused(frame: pl.DataFrame, path: Path) -> None:
+    """Write unusable outcomes as CSV: row, code of the problem, explanation, cells; raise :class:`OutputError`."""
+    roles = {name: name.partition(":")[2] for name in frame.columns if name.startswith("written:")}
+    words = {code: gettext(text) for code, text in PROBLEMS.items()}
+    why = pl.col("problem").replace_strict(words, return_dtype=pl.String)
+    texts = (pl.col(cell).alias(role) for cell, role in roles.items())
+    cells = frame.sort("place").select(pl.col("place").alias("row"), "problem", why.alias("why"), *texts)
+    with publish_file(path) as temporary:
+        try:
+            cells.write_csv(temporary, include_bom=True)
+        except pl.exceptions.PolarsError as error:
+            raise OutputError(REPORT_UNWRITABLE, path=path, error=error) from error
+
+
+def _shown_cell() -> pl.Expr:
+    """Return the cell at fault: never an address, and a number only if it has ten digits."""
+    cell = {
+        "not_understood": pl.col("written:bounced"),
+        "contradicts_itself": pl.col("written:bounced"),
+        "date_not_read": pl.col("written:returned"),
+        "no_row_id": pl.col("written:row_id"),
+        "row_absent": pl.col("written:row_id"),
+        "letter_id_wrong": pl.col("written:letter_id"),
+    }
+    value = business_number.format_expr(pl.col("digits"))
+    for problem, shown in cell.items():
+        value = pl.when(pl.col("problem") == problem).then(shown.str.slice(0, 40)).otherwise(value)
+    return value
+
 
 LABEL_SCHEMA: Final = {
     "row_id": pl.UInt32,
@@ -292,14 +357,16 @@ class MatchResult:
 
 
 def find_candidates(letters: pl.LazyFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
-    """Return the mailed rows that outcomes may concern, by ``row_id`` or number."""
+    """Return the mailed rows that outcomes may concern, by ``row_id``, by number, or as :func:`locate` found them."""
     keys = letters.select("row_id", "b_no", "address", "fixed_address")
-    rows = outcomes.lazy().select(pl.col("row_id").drop_nulls().unique())
+    places = [outcomes[name] for name in ("row_id", "target") if name in outcomes.columns]
+    rows = pl.concat([one.alias("row_id") for one in places]).drop_nulls().unique().to_frame().lazy()
     by_row = keys.join(rows, on="row_id", how="semi").collect(engine="streaming")
     numbers = pl.concat([by_row["b_no"], outcomes["digits"].alias("b_no")]).drop_nulls().unique()
     by_number = keys.join(numbers.to_frame().lazy(), on="b_no", how="semi").collect(engine="streaming")
     found = pl.concat([by_row, by_number]).unique("row_id").sort("row_id")
-    return found.select("row_id", "b_no", *address_keys()).with_columns(letter_expr())
+    place = place_key(pl.col("address"), pl.col("fixed_address")).alias("place")
+    return found.select("row_id", "b_no", place).with_columns(letter_expr())
 
 
 def address_keys() -> tuple[pl.Expr, pl.Expr]:
@@ -308,32 +375,16 @@ def address_keys() -> tuple[pl.Expr, pl.Expr]:
 
 
 def letter_expr() -> pl.Expr:
-    """Return the first ``row_id`` with the same number and address; the frame must have all rows of a number."""
-    same, is_known = pl.col("row_id").min().over("b_no", "address_key"), pl.col("b_no", "address_key").is_not_null()
+    """Return the first ``row_id`` with the same number and place; the frame must have all rows of a number."""
+    same, is_known = pl.col("row_id").min().over("b_no", "place"), pl.col("b_no", "place").is_not_null()
     return pl.when(pl.all_horizontal(is_known)).then(same).otherwise("row_id").alias("letter")
 
 
 def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchResult:
-    """Match outcomes (``OUTCOME_SCHEMA``) to rows (:func:`find_candidates`) that were mailed on the day ``mailed``."""
-    # by row_id if given; else by number and address; else by a number that got only one letter
-    numbers = (
-        rows.filter(pl.col("b_no").is_not_null())
-        .group_by("b_no")
-        .agg(pl.col("letter").n_unique().alias("letters"), pl.col("letter").min().alias("by_number"))
-    )
-    found = (
-        outcomes.join(rows.select("row_id", by_row="row_id", row_b_no="b_no"), on="row_id", how="left")
-        .join(_index_by_address(rows), left_on=["digits", "key"], right_on=["b_no", "text_key"], how="left")
-        .join(numbers, left_on="digits", right_on="b_no", how="left", maintain_order="left")
-        .sort("place")
-    )
-    targeted = pl.col("row_id").is_not_null()
-    by_key = pl.coalesce("by_address", pl.when(pl.col("letters") == 1).then("by_number"))
-    way = pl.when(pl.col("by_address").is_not_null()).then(pl.lit(WAYS[1])).otherwise(pl.lit(WAYS[2]))
-    found = found.with_columns(
-        pl.when(targeted).then("by_row").otherwise(by_key).alias("target"),
-        pl.when(targeted).then(pl.lit(WAYS[0])).otherwise(way).alias("way"),
-    )
+    """Match outcomes (of :func:`locate`) to rows (:func:`find_candidates`) that were mailed on the day ``mailed``."""
+    letters = rows.select("row_id", "letter", "b_no")
+    found = outcomes.join(letters, left_on="target", right_on="row_id", how="left", maintain_order="left")
+    found = found.with_columns(pl.when(pl.col("way") == WAYS[0]).then("target").otherwise("letter").alias("target"))
     own = pl.when(pl.col("problem") != "date_not_read").then("problem")  # reported only without another problem
     found = found.with_columns(pl.coalesce(own, _match_problem(mailed), "problem").alias("problem"))
     differs = (pl.col("said").n_unique() > 1) | (pl.col("reason_code").drop_nulls().n_unique() > 1)
@@ -343,9 +394,7 @@ def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchR
     )
     matches = found.filter(_is_usable())
     labels = merge_labels(
-        matches.join(rows.select("row_id", "letter"), left_on="target", right_on="row_id").select(
-            pl.col("target").alias("row_id"), *(name for name in LABEL_SCHEMA if name != "row_id")
-        )
+        matches.select(pl.col("target").alias("row_id"), *(name for name in LABEL_SCHEMA if name != "row_id"))
     )
     counted = dict(matches.group_by("way").len().iter_rows())
     return MatchResult(
@@ -371,27 +420,14 @@ def _doubtful_rows(found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([meant, perhaps]).select("row_id", "letter").unique("row_id").sort("row_id")
 
 
-def _index_by_address(rows: pl.DataFrame) -> pl.DataFrame:
-    written, fixed = (
-        rows.select("b_no", pl.col(key).alias("text_key"), by_address="letter", second=pl.lit(second))
-        for second, key in enumerate(("address_key", "fixed_key"))
-    )
-    both = pl.concat([written, fixed]).drop_nulls(["b_no", "text_key"]).sort("second", "by_address")
-    return both.unique(["b_no", "text_key"], keep="first", maintain_order=True).drop("second")
-
-
 def _match_problem(mailed: pl.Expr) -> pl.Expr:
-    other_number = pl.col("row_id").is_not_null() & (pl.col("digits") != pl.col("row_b_no"))
     conditions = {
         "other_mailing": pl.col("mailed_on") != mailed,
-        "row_absent": pl.col("row_id").is_not_null() & pl.col("by_row").is_null(),
-        "number_differs": other_number,
-        "no_number": pl.col("row_id").is_null() & pl.col("digits").is_null(),
-        "ambiguous": pl.col("target").is_null() & (pl.col("letters") > 1),
-        "unknown_number": pl.col("target").is_null(),
+        "number_differs": pl.col("digits") != pl.col("b_no"),
         "returned_before_mailing": pl.col("returned") < mailed,
     }
-    return pl.coalesce(pl.when(holds).then(pl.lit(name)) for name, holds in conditions.items())
+    problems = (pl.when(holds).then(pl.lit(name)) for name, holds in conditions.items())
+    return pl.coalesce(next(problems), "lost", *problems)
 
 
 def _is_usable() -> pl.Expr:

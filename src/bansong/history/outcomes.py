@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
 from importlib.resources import files
@@ -18,10 +18,11 @@ from bansong.base.files import sha256_of
 from bansong.base.messages import Listed, Option, count_rows, gettext_noop
 from bansong.base.options import ReadOptions
 from bansong.base.remote import fetch_file
-from bansong.base.schema import Choice, role_code
+from bansong.base.schema import NAMING_ROLES, OUTCOME_ROLES, Choice, role_code
 from bansong.engine.local import ROW_PROBLEM
 from bansong.engine.overlays import address_key
-from bansong.engine.records import DIGITS, records
+from bansong.engine.records import DIGITS, TOTALS, records
+from bansong.history.letters import list_columns
 from bansong.tables.columns import Chosen, choose_columns
 from bansong.tables.detect import open_table, reading
 from bansong.tables.headers import level_of
@@ -54,7 +55,8 @@ OUTCOME_COLUMN_MISSING: Final = Problem(
 )
 ROW_COLUMN_MISSING: Final = Problem(
     "labels.row_column_missing",
-    "{error}, or the rows of the enriched file, from 0, with `columns={{'row_id': 'HEADER'}}`",
+    "{error}, or the letters' ids with `columns={{'letter_id': 'HEADER'}}`, the customers' keys with `columns={{'key': "
+    "'HEADER'}}`, or the rows of the enriched file, from 0, with `columns={{'row_id': 'HEADER'}}`",
 )
 HEADER_AMBIGUOUS: Final = Problem(
     "labels.header_ambiguous",
@@ -114,8 +116,6 @@ def _vocabulary() -> dict[str, Any]:
     return tomllib.loads(files("bansong.history").joinpath("return_reasons.toml").read_text(encoding="utf-8"))
 
 
-ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")  # b_no or row_id is required
-
 OUTCOME_SCHEMA: Final = {
     "place": pl.UInt32,  # row from 1; in a workbook, the row of the sheet
     "row_id": pl.UInt32,
@@ -135,7 +135,7 @@ _WITHOUT_YEAR: Final = r"^\s*'?([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\
 _SERIAL: Final = r"^\s*([345][0-9]{4})(?:\.[0-9]+)?\s*$"
 _PACKED: Final = r"^\s*([0-9]{4})([0-9]{2})([0-9]{2})(?:\.0)?\s*$"
 _SPOKEN: Final = ("bounced", "reason", "returned", "mailed")
-_TEXTS: Final = ("b_no", "address", *_SPOKEN, "row_id")
+_TEXTS: Final = ("b_no", "address", *_SPOKEN, "row_id", *NAMING_ROLES, "zipcode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +159,15 @@ def read_outcomes(
     columns: Mapping[str, str] | None = None,
     *,
     mailed: date | None = None,  # day of mailing, if rows have none; dates without a year follow it
+    key: str | None = None,  # header of the customer's key in the mailed file
 ) -> Outcomes:
-    """Read a table of outcomes; roles (:data:`ROLES`) without a header in ``columns`` are found by the headers."""
+    """Read a table of outcomes; roles (OUTCOME_ROLES) without a header in ``columns`` are found by the headers."""
     with fetch_file(path) as data, open_table(path, read, data=data.path) as table, reading(table):
-        found = _choose_columns(table, {role_code(role): header for role, header in (columns or {}).items()})
+        given = {role_code(role): header for role, header in (columns or {}).items()}
+        keys = {"key": key} if key is not None and table.headers.count(key) == 1 else {}
+        found = _choose_columns(table, keys | given)
+        for role in keys.keys() - given.keys():
+            found.columns[role] = replace(found.columns[role], why="header")
         chosen = found.columns
         if not {"bounced", "reason", "returned"} & set(chosen):
             names = ", ".join(header or "(blank)" for header in table.headers)
@@ -212,13 +217,20 @@ def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
         places = [place for place, header in enumerate(table.headers) if level_of("row_id", header) == "sure"]
         if len(places) == 1:
             given["row_id"] = f"#{places[0] + 1}"
-    roles = ("row_id", *ROLES[:-1]) if "row_id" in given else ROLES
+    roles = ("row_id", *OUTCOME_ROLES[:-1]) if "row_id" in given else OUTCOME_ROLES
     try:
         chosen = choose_columns(table, roles, given)
     except ColumnError as error:
         if error.missing != "b_no":
             raise
-        raise ColumnError(ROW_COLUMN_MISSING, error=error) from error
+        headed = list_columns(table)
+        first = next((role for role in NAMING_ROLES if role in given or role in headed), "")
+        others = tuple(role for role in OUTCOME_ROLES[1:] if role != first)
+        named = {first: f"#{headed[first].column + 1}"} if first in headed else {}
+        chosen = choose_columns(table, (first, *others), named | given) if first else Chosen({})
+        if (first == "recipient" and "address" not in chosen.columns) or not first:
+            raise ColumnError(ROW_COLUMN_MISSING, error=error) from error
+        chosen.columns.update({role: headed[role] for role in named if role not in given})  # they were not given
     for role in _SPOKEN:
         header = chosen.columns[role].header if role in chosen.columns and role not in given else ""
         same = [place for place, other in enumerate(table.headers, 1) if other == header != ""]
@@ -232,12 +244,17 @@ def _raw_cells(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
     rows = records(table, {role: choice for role, choice in chosen.items() if role == "b_no"})
     names = rows.collect_schema().names()
     nothing = pl.lit(None, pl.String)
-    cells = {role: role_cell(table, role, chosen[role]) if role in chosen else nothing for role in _TEXTS}
+    cells = {
+        role: role_cell(table, role, chosen[role]).cast(pl.String) if role in chosen else nothing for role in _TEXTS
+    }
+    totals = pl.any_horizontal(cells[role].str.contains(TOTALS) for role in NAMING_ROLES)
     return rows.select(
         (pl.col("row_id") + table.first_row).alias("place"),
         (pl.col(DIGITS) if DIGITS in names else nothing).alias("digits"),
-        (pl.col(ROW_PROBLEM) if ROW_PROBLEM in names else nothing).alias(ROW_PROBLEM),
-        *(cell.cast(pl.String).alias(f"written:{role}") for role, cell in cells.items()),
+        pl.coalesce(
+            pl.col(ROW_PROBLEM) if ROW_PROBLEM in names else nothing, pl.when(totals).then(pl.lit("totals_row"))
+        ).alias(ROW_PROBLEM),
+        *(cell.alias(f"written:{role}") for role, cell in cells.items()),
     )
 
 
@@ -247,7 +264,7 @@ def _parse_cells(raw: pl.LazyFrame, chosen: Mapping[str, Choice], mailed: date |
     code = reason_code(pl.col("reason")).alias("reason_code")
     words = raw.select(spoken).unique().with_columns(_parse_words(chosen, mailed)).with_columns(code)
     rows = raw.join(words, on=spoken, how="left", nulls_equal=True, maintain_order="left")
-    cell = {role: _non_blank(pl.col(f"written:{role}")) for role in ("b_no", "row_id")}
+    cell = {role: _non_blank(pl.col(f"written:{role}")) for role in ("b_no", "row_id", *NAMING_ROLES)}
     said = pl.col("said")
     if "bounced" not in chosen:
         given = [*cell.values(), pl.col("reason"), _non_blank(pl.col("written:returned"))]

@@ -1,4 +1,4 @@
-"""Record the outcomes of letters, and report what was recorded."""
+"""The command ``bansong label``: record which letters of a mailing came back, and report what was recorded."""
 
 from __future__ import annotations
 
@@ -14,33 +14,36 @@ import polars as pl
 
 from bansong.base import business_number
 from bansong.base.display import Shown, listed_counts
-from bansong.base.errors import BansongError, LabelError, OutputError, Problem, UsageError
+from bansong.base.errors import BansongError, LabelError, Problem, UsageError
 from bansong.base.files import as_path, is_remote, variable
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Listed, Option, Phrase, count_rows, gettext, gettext_of, ngettext
 from bansong.base.option import take_options
 from bansong.base.options import ReadOptions, ServiceKeywords, ServiceOptions, check_keywords, service_options
-from bansong.base.publish import publish_file
-from bansong.base.schema import Choice, CodeWord, seoul_day
+from bansong.base.schema import Choice, CodeWord, role_code, seoul_day
 from bansong.engine.risk.reasons import KNOWN_DTYPES
 from bansong.engine.risk.reasons import parse_reasons as known_from
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.engine.text import day_given
 from bansong.history.labels import LabelStore, RecordResult
+from bansong.history.letters import NAMING, locate, place_key
 from bansong.history.mailings import (
     KINDS,
-    PROBLEMS,
+    OTHER_MAILING,
     LabelBatch,
     MailingMetadata,
     MailingTerms,
     MatchResult,
     OutcomeSource,
+    UnusedOutcome,
     address_keys,
     find_candidates,
     letter_expr,
     match,
     name_actions,
     parse_terms,
+    unused_outcomes,
+    write_unused,
 )
 from bansong.history.outcomes import Outcomes, mailing_date, read_outcomes, refuse_future
 from bansong.history.scorecards import candidate_scorecards
@@ -72,8 +75,6 @@ OUTPUT_IS_ENRICHED: Final = Problem(
     "labels.output_is_enriched", "{path}: is the enriched file itself; give another output"
 )
 
-REPORT_UNWRITABLE: Final = Problem("labels.report_unwritable", "{path}: cannot be written: {error}")
-
 # columns of the label store → columns of a labelled file
 _LABELLED: Final = (
     pl.col("row_id"),
@@ -87,21 +88,21 @@ def label(outcomes: str | Path, **options: Unpack[LabelKeywords]) -> LabelReport
     """Record the outcomes of one mailing: which letters came back, why and when.
 
     ``outcomes``: any table that :func:`bansong.enrich` reads. Its columns are found from the headers (roles ``b_no``,
-    ``address``, ``bounced``, ``reason``, ``returned``, ``mailed``, ``row_id``; ``columns`` overrides). Without the
-    column ``bounced``, each row means a returned letter.
+    ``address``, ``bounced``, ``reason``, ``returned``, ``mailed``, ``row_id``, ``letter_id``, ``registered``, ``key``,
+    ``recipient``, ``zipcode``; ``columns`` overrides). Without ``bounced``, each row means a returned letter.
 
-    The mailing is named by ``run`` (the id of a run, or its manifest) or ``file`` (the enriched file). ``sheet``,
-    ``encoding``, ``json_path`` and ``delimiter`` are for reading ``outcomes``; those with ``file_`` in front are for
-    reading the enriched file. ``mailed``: the day of mailing (a date, or text as 2026-10-05), if ``outcomes`` have
-    none. ``returns_requested``: whether undeliverable letters were to come back; required. ``complete``: all returns
-    are in. ``sent``: the actions whose rows were mailed, or ``all``; with ``complete`` and ``returns_requested``,
-    mailed rows without an outcome count as delivered.
+    The mailing is named by ``run`` (the id of a run, or its manifest) or ``file`` (the enriched file, or its list of
+    letters). ``sheet``, ``encoding``, ``json_path`` and ``delimiter`` are for reading ``outcomes``; those with
+    ``file_`` in front are for reading ``file``. ``mailed``: the day of mailing (a date, or text as 2026-10-05), if
+    ``outcomes`` have none. ``returns_requested``: whether undeliverable letters were to come back; required.
+    ``complete``: all returns are in. ``sent``: the actions whose rows were mailed, or ``all``; with ``complete`` and
+    ``returns_requested``, mailed rows without an outcome count as delivered.
 
-    Outcomes are matched by ``row_id`` (from 0), by number and address, or by the number alone if it got one letter;
-    nothing is guessed. They are merged into the ``book`` (a folder, by default in the state directory); contradictions
-    are listed and left out, unless ``replace``. ``output``: where the enriched file is written with the columns
-    ``bounced``, ``bounce_reason``, ``bounced_at`` (CSV in ``output_encoding``, by default the encoding of the file).
-    ``unmatched``: a CSV of unusable outcomes.
+    Outcomes are matched by ``row_id`` (from 0), letter_id, registered number, number and address, a number with one
+    letter, the customer's key, or recipient and address; nothing is guessed. They are merged into the ``book`` (a
+    folder, by default in the state directory); contradictions are listed and left out, unless ``replace``.
+    ``output``: where the file is written with the columns ``bounced``, ``bounce_reason``, ``bounced_at`` (CSV in
+    ``output_encoding``, by default the encoding of the file). ``unmatched``: a CSV of unusable outcomes.
 
     ``send``: also send each outcome once to the hosted service, to the job in which its row was bought; by default
     for engines ``batch`` and ``hybrid`` if the service's address is known. ``resend``: send refused and doubtful
@@ -127,12 +128,14 @@ def _record(path: Path, asked: LabelOptions, service: ServiceKeywords) -> LabelR
     labelled_as = ReadOptions(
         None, asked.file_sheet, asked.file_encoding, asked.file_json_path, delimiter=asked.file_delimiter
     )
-    with open_mailing(asked.run, asked.file, labelled_as) as mailing:
+    key = {role_code(role): header for role, header in (asked.columns or {}).items()}.get("key")
+    with open_mailing(asked.run, asked.file, labelled_as, besides=NAMING, key=key) as mailing:
         service_terms, notes = _service_terms(asked.send, mailing, service)
         outputs.check(path, mailing, store)
-        read, terms = _read(path, asked)
+        read, terms = _read(path, asked, mailing.key.header if mailing.key else None)
         _check_actions(terms, mailing)
-        matched = match(read.frame, find_candidates(mailing.letters, read.frame), pl.lit(terms.mailed))
+        outcomes = locate(read.frame, mailing.letters)
+        matched = match(outcomes, find_candidates(mailing.letters, outcomes), pl.lit(terms.mailed))
         if matched.labels.is_empty():
             raise _no_match_error(read, mailing, matched)
         batch = _label_batch(read, mailing, matched, terms)
@@ -162,10 +165,10 @@ def _record(path: Path, asked: LabelOptions, service: ServiceKeywords) -> LabelR
     return replaced(report, sent=sent)
 
 
-def _read(path: Path, asked: LabelOptions) -> tuple[Outcomes, MailingTerms]:
+def _read(path: Path, asked: LabelOptions, key: str | None) -> tuple[Outcomes, MailingTerms]:
     today, mailed = day_given("today", asked.today) or seoul_day(), day_given("mailed", asked.mailed)
     read_as = ReadOptions(None, asked.sheet, asked.encoding, asked.json_path, delimiter=asked.delimiter)
-    read = read_outcomes(path, read_as, asked.columns, mailed=mailed)
+    read = read_outcomes(path, read_as, asked.columns, mailed=mailed, key=key)
     day = mailing_date(read, mailed)
     terms = parse_terms(day, asked.returns_requested, asked.complete, asked.mail_class, asked.sent, today)
     refuse_future(read, today)
@@ -261,7 +264,10 @@ def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) 
     remedy = (
         Phrase("is it the right file (`file=`, `run=`), are these the right columns (`columns={'b_no': 'HEADER'}`)?")
         if "b_no" in mailing.columns
-        else Phrase("the mailed file has no column of business numbers: name its rows, from 0, in a column row_id")
+        else Phrase(
+            "the mailed file has no column of business numbers: name its letters in a column letter_id, or its rows, "
+            "from 0, in a column row_id"
+        )
     )
     return LabelError(
         OUTCOMES_NOT_MATCHED,
@@ -278,7 +284,7 @@ def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) 
 def _first_numbers(numbers: pl.Series) -> str:
     few = numbers.drop_nulls().unique(maintain_order=True).head(3)
     shown = few.to_frame("digits").select(business_number.format_expr(pl.col("digits")).alias("shown"))["shown"]
-    return " ".join(shown) if few.len() else "none"
+    return " ".join(shown) if few.len() else gettext("none")
 
 
 def _label_batch(read: Outcomes, mailing: OpenMailing, matched: MatchResult, terms: MailingTerms) -> LabelBatch:
@@ -303,7 +309,8 @@ def _label_batch(read: Outcomes, mailing: OpenMailing, matched: MatchResult, ter
     def list_sent(terms: MailingTerms) -> pl.DataFrame:
         if not (terms.silence_is_delivery and terms.sent):
             return pl.DataFrame(schema={"row_id": pl.UInt32, "letter": pl.UInt32})
-        rows = mailing.letters.select("row_id", "b_no", address_keys()[0].hash(), terms.was_sent().alias("sent"))
+        place = place_key(pl.col("address"), pl.col("fixed_address")).hash().alias("place")
+        rows = mailing.letters.select("row_id", "b_no", place, terms.was_sent().alias("sent"))
         # only a row with a number, or of an address list, could have been named by an outcome
         can_be_named = pl.col("b_no").is_not_null() | pl.lit(mailing.is_address_list)
         every = rows.filter(can_be_named).collect(engine="streaming").with_columns(letter_expr())
@@ -315,7 +322,8 @@ def _label_batch(read: Outcomes, mailing: OpenMailing, matched: MatchResult, ter
 
 def _count_unplaced(mailing: OpenMailing, matched: MatchResult) -> int:
     unplaced = matched.listed.filter(pl.col("target").is_null(), pl.col("problem") != "other_mailing")
-    return unplaced.height if mailing.is_address_list else 0
+    mistyped = unplaced.filter(pl.col("problem") == "letter_id_wrong")  # of a letter, but nobody knows which
+    return unplaced.height if mailing.is_address_list else mistyped.height
 
 
 def _evidence_of(letters: pl.LazyFrame, mailing: OpenMailing, cards: Sequence[Scorecard]) -> pl.LazyFrame:
@@ -347,6 +355,7 @@ def _report(
 ) -> LabelReport:
     came = matched.labels.filter(pl.col("said"))
     codes = came["reason_code"].fill_null("none").value_counts(sort=True)
+    others = came.filter(pl.col("reason_code") == "other")["reason"]
     frame = recorded.frame
     usable = pl.col("bounced").is_not_null() & pl.col("bounce_prob").is_not_null() & ~pl.col("unread")
     return LabelReport(
@@ -367,6 +376,7 @@ def _report(
         bounced=came.height,
         not_bounced=matched.labels.height - came.height,
         by_reason=dict(codes.iter_rows()),
+        other_reasons=dict(others.drop_nulls().value_counts(sort=True).iter_rows()),
         new=recorded.new,
         known=recorded.known,
         replaced=recorded.replaced,
@@ -406,31 +416,16 @@ def _warnings(read: Outcomes, mailing: OpenMailing, matched: MatchResult, record
         yield Phrase("rows without an outcome are not counted as delivered: say with `sent=` which rows were mailed")
     elif unplaced := _count_unplaced(mailing, matched):
         yield Phrase(
-            "{count:,} outcome names no row of the mailed file, which has no business numbers, so no row without "
-            "an outcome counts as delivered: name the rows, from 0, in a column row_id",
-            "{count:,} outcomes name no row of the mailed file, which has no business numbers, so no row without "
-            "an outcome counts as delivered: name the rows, from 0, in a column row_id",
+            "{count:,} outcome may be of any letter of the mailed file, so no row without an outcome counts as "
+            "delivered: correct its letter_id, or name its row, from 0, in a column row_id",
+            "{count:,} outcomes may be of any letter of the mailed file, so no row without an outcome counts as "
+            "delivered: correct their letter_id, or name their rows, from 0, in a column row_id",
             count=unplaced,
         )
 
 
 SHOWN: Final = 20
-OTHER_MAILING: Final = "other_mailing"
-
-
-@dataclass(frozen=True, slots=True)
-class UnusedOutcome:
-    """An outcome that cannot be used, and why."""
-
-    row: int  # from 1; in a workbook, the row of the sheet
-    problem: str  # a code of PROBLEMS
-    value: str | None  # text of the cell at fault
-
-    def __str__(self) -> str:
-        value = f" ({self.value})" if self.value else ""
-        return gettext(
-            "row {row:,}{value}: {problem}", row=self.row, value=value, problem=gettext(PROBLEMS[self.problem])
-        )
+_REASONS_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -438,10 +433,11 @@ class LabelReport(Shown):
     """The report of recording a table of outcomes. Displays as a table in a notebook and as text elsewhere.
 
     ``ways``: outcomes by the way they were matched to rows. ``bounced``, ``not_bounced``: labelled rows. ``by_reason``:
-    returns by reason code (``none`` without one). ``new``, ``known``, ``replaced``: labelled rows, compared with the
-    store before. ``silent``: rows without an outcome, recorded as delivered. Learning leaves out ``unmailed`` (declared
-    as not mailed) and ``unread`` (reasons of no known scorecard). ``listed``: unusable outcomes; ``problems``: their
-    counts, with those of other mailings. ``usable``: rows of the mailing that learning can use now.
+    returns by reason code (``none`` without one); ``other_reasons``: those of ``other`` by text. ``new``, ``known``,
+    ``replaced``: labelled rows, compared with the store before. ``silent``: rows without an outcome, recorded as
+    delivered. Learning leaves out ``unmailed`` (declared as not mailed) and ``unread`` (reasons of no known scorecard).
+    ``listed``: unusable outcomes; ``problems``: their counts, with those of other mailings. ``usable``: rows of the
+    mailing that learning can use now.
     """
 
     WIDTH: ClassVar[int] = 18
@@ -463,6 +459,7 @@ class LabelReport(Shown):
     bounced: int
     not_bounced: int
     by_reason: Mapping[str, int]
+    other_reasons: Mapping[str, int]
     new: int
     known: int
     replaced: int
@@ -510,6 +507,8 @@ class LabelReport(Shown):
         yield gettext("matched"), listed_counts(ways)
         reasons = listed_counts({gettext(code): count for code, count in self.by_reason.items()})
         yield gettext("bounced"), f"{self.bounced:,} ({reasons})" if self.by_reason else f"{self.bounced:,}"
+        if self.other_reasons:
+            yield gettext("other reasons"), listed_counts(dict([*self.other_reasons.items()][:_REASONS_SHOWN]))
         yield gettext("not bounced"), f"{self.not_bounced:,}"
         if self.repeated:
             outcomes = ngettext("{count:,} outcome", "{count:,} outcomes", self.repeated)
@@ -548,42 +547,6 @@ class LabelReport(Shown):
 
     def __repr__(self) -> str:
         return f"<bansong.LabelReport {self.mailing}: {self.bounced:,} bounced, {self.not_bounced:,} not>"
-
-
-def unused_outcomes(frame: pl.DataFrame) -> tuple[UnusedOutcome, ...]:
-    """Return the unusable outcomes of a match, except those of other mailings."""
-    listed = frame.filter(pl.col("problem") != OTHER_MAILING).sort("place")
-    found = listed.select("place", "problem", _shown_cell().alias("value"))
-    return tuple(UnusedOutcome(*row) for row in found.iter_rows())
-
-
-def write_unused(frame: pl.DataFrame, path: Path) -> None:
-    """Write unusable outcomes as CSV: row, code of the problem, explanation, cells; raise :class:`OutputError`."""
-    roles = {name: name.partition(":")[2] for name in frame.columns if name.startswith("written:")}
-    words = {code: gettext(text) for code, text in PROBLEMS.items()}
-    why = pl.col("problem").replace_strict(words, return_dtype=pl.String)
-    texts = (pl.col(cell).alias(role) for cell, role in roles.items())
-    cells = frame.sort("place").select(pl.col("place").alias("row"), "problem", why.alias("why"), *texts)
-    with publish_file(path) as temporary:
-        try:
-            cells.write_csv(temporary, include_bom=True)
-        except pl.exceptions.PolarsError as error:
-            raise OutputError(REPORT_UNWRITABLE, path=path, error=error) from error
-
-
-def _shown_cell() -> pl.Expr:
-    """Return the cell at fault: never an address, and a number only if it has ten digits."""
-    cell = {
-        "not_understood": pl.col("written:bounced"),
-        "contradicts_itself": pl.col("written:bounced"),
-        "date_not_read": pl.col("written:returned"),
-        "no_row_id": pl.col("written:row_id"),
-        "row_absent": pl.col("written:row_id"),
-    }
-    value = business_number.format_expr(pl.col("digits"))
-    for problem, shown in cell.items():
-        value = pl.when(pl.col("problem") == problem).then(shown.str.slice(0, 40)).otherwise(value)
-    return value
 
 
 def _describe_terms(declaration: MailingTerms) -> str:

@@ -53,7 +53,9 @@ class LabelOptions(Options):
     run: str | Path | None = option(
         flag="--run ID", parse=str, help="The run that wrote the mailed file: its id, or the path of its manifest."
     )
-    file: str | Path | None = option(flag="--file ENRICHED", help="The enriched file that was mailed.")
+    file: str | Path | None = option(
+        flag="--file ENRICHED", help="The enriched file that was mailed, or its list of letters."
+    )
     mailed: date | str | None = option(
         flag="--mailed DATE",
         help="The day of mailing, as 2026-10-05; may be left out where OUTCOMES have one and the same in all rows.",

@@ -29,7 +29,7 @@ from bansong.engine.risk.scorecard import Scorecard
 from bansong.engine.text import day_given
 from bansong.history.labels import LabelStore
 from bansong.history.scorecards import DECIDING, PROMOTED, Event, ModelStore, levels_of
-from bansong.learning.checks import WIDE, distrust, interval, level_counts, stability_index
+from bansong.learning.checks import WIDE, distrust, interval, judge_prediction, level_counts, stability_index
 from bansong.learning.fit import Saving, count_patterns, held_share, numpy, points_frame, saving
 from bansong.learning.gate import (
     ENOUGH,
@@ -80,6 +80,17 @@ class Calibrated(Shown):
     def exit_code(self) -> int:
         """3 if labels are quarantined, else 0."""
         return 3 if self.set_aside or self.doubts else 0
+
+    @property
+    def headline(self) -> str:
+        """Plain sentences: whether the prediction agrees with what came back, and whether it was changed."""
+        if self.doubts:
+            return gettext("The recorded returns look wrong, so nothing was learned from them. Nothing was changed.")
+        changed = gettext("Nothing was changed.")
+        if self.promoted:
+            would, was = gettext("The points would be corrected."), gettext("The points were corrected.")
+            changed = would if self.dry_run else was
+        return f"{judge_prediction(self.labels, self.bounced, self.expected)} {changed}"
 
     def as_dict(self) -> dict[str, object]:
         plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("frame", "saving")}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bansong.base.messages import Phrase, gettext, gettext_noop, gettext_of
+from bansong.base.messages import Phrase, count_letters, gettext, gettext_noop, gettext_of
 from bansong.engine.risk.reasons import LEVEL
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.learning.fit import TERMS, Fit, Priors, count_patterns, design, fit_points, np, predict
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 WIDE = 0.99
 USUAL = 0.95
+FEW = 50  # figures of fewer letters are too uncertain
 
 
 def interval(hits: int, of: int, confidence: float = USUAL) -> tuple[float, float]:
@@ -41,6 +42,25 @@ def interval(hits: int, of: int, confidence: float = USUAL) -> tuple[float, floa
     middle = (share + spread / 2) / (1 + spread)
     half = z * math.sqrt(share * (1 - share) / of + spread / (4 * of)) / (1 + spread)
     return max(0.0, middle - half) if hits else 0.0, min(1.0, middle + half) if hits < of else 1.0
+
+
+def judge_prediction(letters: int, bounced: int, expected: float) -> str:
+    """Say in a sentence whether as many letters came back as were predicted, by the :data:`USUAL` interval."""
+    low, high = (bound * letters for bound in interval(bounced, letters))
+    counts = {"letters": count_letters(letters), "bounced": bounced, "expected": expected}
+    if letters < FEW:
+        said = gettext_noop("Too few letters to judge the prediction: the outcome of only {letters} is known.")
+    elif low > expected:
+        said = gettext_noop(
+            "The prediction is too optimistic: {bounced:,} letters came back, {expected:,.0f} were predicted."
+        )
+    elif high < expected:
+        said = gettext_noop(
+            "The prediction is too pessimistic: {bounced:,} letters came back, {expected:,.0f} were predicted."
+        )
+    else:
+        said = gettext_noop("The prediction agrees with the letters that came back.")
+    return gettext(said, **counts)
 
 
 def chi_square_bound(freedom: int) -> float:

@@ -19,7 +19,7 @@ from bansong.base.schema import HEADERS, REASON_SEPARATOR, code_expr
 from bansong.engine.risk.reasons import LABELS, LEVEL
 from bansong.history.labels import LabelStore
 from bansong.history.outcomes import came_back
-from bansong.learning.checks import interval
+from bansong.learning.checks import FEW, interval, judge_prediction
 from bansong.run.charts import reliability
 from bansong.tables.detect import open_table, reading
 from bansong.tables.table import TEXTS, Table
@@ -101,7 +101,6 @@ CALIBRATED_COLUMN_MISSING: Final = Problem(
 )
 
 BINS: Final = 10
-FEW: Final = 50  # figures of fewer rows are too uncertain
 GROUPS: Final = ("engine", "model", "grade", "action")
 
 # figures of bins and groups; `low` to `high`: 95 % interval (Wilson) of `rate`; `lift`: ratio to the rate of all rows
@@ -177,6 +176,11 @@ class Calibration(Shown):
             yield gettext(
                 "every one of the letters came back in no case: whether the probabilities rank rightly cannot be said"
             )
+
+    @property
+    def headline(self) -> str:
+        """One plain sentence: whether the probabilities agree with what came back."""
+        return judge_prediction(self.n, self.bounced, self.expected)
 
     def as_dict(self) -> dict[str, object]:
         return {name: getattr(self, name) for name in _FIGURES} | {

@@ -281,7 +281,10 @@ class Backoff:
 
 @lru_cache(maxsize=1024)  # many watches have the same time
 def korean_iso(seconds: float | None) -> str | None:
-    """Format a time like the service: ISO 8601 in Korean time, to the second; ``None`` if unknown."""
+    """Format a Unix time as ISO 8601 in Korean time, such as ``2026-11-01T09:00:00+09:00``.
+
+    Fractions of a second are dropped. ``None`` and NaN, the marks of an unknown time, give ``None``.
+    """
     if seconds is None or math.isnan(seconds):
         return None
     return datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")

@@ -16,7 +16,7 @@ from bansong.base import business_number
 from bansong.base.business_number import first_code
 from bansong.base.errors import NotFoundError, Problem, QuotaError, RejectedError, ServiceError, ShapeError
 from bansong.base.messages import Option, Phrase, gettext, ngettext, parameter
-from bansong.base.schema import CONTEXT_COLUMNS, SEOUL
+from bansong.base.schema import CONTEXT_COLUMNS, DECIDED_MARKS, SEOUL
 from bansong.client.dispatcher import DispatchCounts, Dispatcher
 from bansong.engine.local import ROW_PROBLEM
 from bansong.engine.protocol import GARBLED, GARBLED_FIRST, LOOKUP, UNCHECKED_SENDS
@@ -108,7 +108,10 @@ def keys_of(scope: str, records: Sequence[Record]) -> dict[Record, bytes]:
 
 
 def scope_of(origin: str, offline: bool | None, paid: bool | None) -> str:
-    """Return what a ledger key depends on besides the record: the service, and flags that may change its answer."""
+    """Return the part of a ledger key that all lookups of a run share: the service's URL and two request flags.
+
+    An answer in the ledger is reused only within the same scope, since another service or flag may answer differently.
+    """
     return _BETWEEN.join((origin, f"offline={offline}", f"paid={paid}"))
 
 
@@ -364,10 +367,14 @@ QUOTA_UNKNOWN: Final = Problem(
     "how much of the quota is left is not known, so only the budget limits what is bought: {problem}",
 )
 
-# answered rows have a note only if bytes of the answer were not UTF-8
-_GARBLED: Final = pl.col("row_status").is_in(["verified", "cached"]) & pl.col("row_note").is_not_null()
+_ANSWERED: Final = pl.col("row_status").is_in(["verified", "cached"])
+_BY_HAND: Final = f"(?:{'|'.join(DECIDED_MARKS.values())}): "
+# answered rows have a note only if bytes of the answer were not UTF-8, or if people decided
+_GARBLED: Final = _ANSWERED & ~pl.col("row_note").str.contains(f"^{_BY_HAND}").fill_null(True)
 
-_BOUGHT_SEND: Final = (pl.col("action") == "send") & pl.col("row_status").is_in(["verified", "cached"])
+_BOUGHT_SEND: Final = (
+    _ANSWERED & (pl.col("action") == "send") & ~pl.col("row_note").fill_null("").str.contains(_BY_HAND)
+)
 _MEANING: Final = meaning_expr(pl.when(pl.col("action") == "send").then(pl.col("biz_status")))
 # counts: rows to send whose bought status is closed or unknown; answers that are not all UTF-8; the first such row
 BOUGHT_COUNTS: Final = (

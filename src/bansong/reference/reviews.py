@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import date
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
 
@@ -18,7 +19,16 @@ from bansong.base.display import Shown
 from bansong.base.errors import InputError, OutputError, Problem, StoreError, UsageError
 from bansong.base.files import as_path
 from bansong.base.forking import refuse_after_fork
-from bansong.base.messages import LANGS, current_language, gettext, gettext_noop, gettext_of, ngettext, use_language
+from bansong.base.messages import (
+    LANGS,
+    Lang,
+    current_language,
+    gettext,
+    gettext_noop,
+    gettext_of,
+    ngettext,
+    use_language,
+)
 from bansong.base.schema import seoul_day
 from bansong.base.sqlite import FileKind, rewrite_file
 from bansong.engine.address.attach import SUGGESTED, suggest
@@ -46,8 +56,11 @@ COLUMNS: Final = {
     "why": gettext_noop("what is not sure"),
     "choice": gettext_noop("choice"),
     **{f"candidate{place}": gettext_noop("candidate {place}") for place in range(1, CANDIDATES + 1)},
+    "none": gettext_noop("none of them"),
     "changes": gettext_noop("what differs"),
 }
+ACCEPT: Final = gettext_noop("accept all single candidates")  # label of a cell for `yes`, above the choices
+_ANSWERS: Final = (gettext_noop("yes"), gettext_noop("no"))
 
 _CANDIDATES: Final = tuple(f"candidate{place}" for place in range(1, CANDIDATES + 1))
 _WHY: Final = {
@@ -62,13 +75,14 @@ _WIDTHS: Final = {
     "zipcode": 10,
     "why": 22,
     "choice": 44,
+    "none": 14,
     "changes": 60,
 }
 _CANDIDATE_WIDTH: Final = 36
 _EMPTY_CANDIDATE_WIDTH: Final = 12
 _RECORD: Final = ("name", "address", "zipcode")
 _UNPRINTABLE: Final = r"[\s\p{C}]+"
-_ROWS_OF_A_SHEET: Final = 1_048_575
+_ROWS_OF_A_SHEET: Final = 1_048_574
 
 
 def check_review(path: Path, gazetteer: Gazetteer | None) -> None:
@@ -84,13 +98,15 @@ def headers() -> dict[str, str]:
     return {name: gettext(text, place=name[-1]) for name, text in COLUMNS.items()}
 
 
-def write_review(answers: pl.LazyFrame, target: Path, gazetteer: Gazetteer) -> int:
+def write_review(answers: pl.LazyFrame, target: Path, gazetteer: Gazetteer, first_row: int = 1) -> int:
     """Write a workbook with a line for each unsure address of answered rows; return the number of lines."""
+    # ``first_row``: number of the first row in the user's sheet
     unsure = _unsure_addresses(answers)
     lines = unsure.hstack(_candidates(unsure, gazetteer))
     if lines.height > _ROWS_OF_A_SHEET:
         raise OutputError(REVIEW_TOO_LONG, path=target, count=lines.height)
-    _write_sheet(lines.select(*COLUMNS), target)
+    none = pl.lit(gettext(COLUMNS["none"])).alias("none")
+    _write_sheet(lines.with_columns(pl.col("row") + (first_row - 1), none).select(*COLUMNS), target)
     return lines.height
 
 
@@ -144,9 +160,11 @@ def _write_sheet(lines: pl.DataFrame, target: Path) -> None:
         widths=tuple(_width(lines[name]) for name in COLUMNS),
         lines=lines,
         choice="choice",
-        offered=_CANDIDATES,
+        offered=(*_CANDIDATES, "none"),
         prompt=gettext("Choose the right address; leave the cell empty if none is."),
         refusal=gettext("Choose one of the candidates of this line, or leave the cell empty."),
+        switch=gettext(ACCEPT),
+        answers=(gettext(_ANSWERS[0]), gettext(_ANSWERS[1])),
     )
     write_choice_sheet(sheet, target)
 
@@ -282,10 +300,17 @@ def apply_review(
     refuse_after_fork()
     source, who = as_path(path), _name(by)
     with open_table(source) as table:
-        columns = _columns_of(table.headers, source)
+        lang, columns = _columns_of(table.headers, source)
         cells = {name: pl.col(table.ids[place]).cast(pl.String).alias(name) for name, place in columns.items()}
         lines = table.frame.select(**cells).with_row_index("line", offset=table.first_row).collect()
-    chosen = lines.filter(pl.col("choice").str.strip_chars() != "")
+    with use_language(lang):
+        none, accepts = gettext(COLUMNS["none"]), (gettext(ACCEPT), gettext(_ANSWERS[0]))
+    accepted = any(accepts == pair for row in table.title_rows for pair in pairwise(row))
+    filled = {name: (pl.col(name).str.strip_chars() != "").fill_null(False) for name in ("choice", *_CANDIDATES)}
+    is_single = filled["candidate1"] & ~pl.any_horizontal(filled[name] for name in _CANDIDATES[1:]) & accepted
+    choice = pl.when(filled["choice"]).then("choice").when(is_single).then("candidate1")
+    lines = lines.with_columns(choice.alias("choice")).with_columns(pl.when(pl.col("choice") != none).then("choice"))
+    chosen = lines.filter(pl.col("choice").is_not_null())
     choices = _read_choices(chosen, source).with_columns(
         pl.lit(who).alias("by"), pl.lit(day_given("today", today) or seoul_day()).alias("chosen_on")
     )
@@ -304,13 +329,13 @@ def _name(by: str | None) -> str:
     return given
 
 
-def _columns_of(found: tuple[str, ...], path: Path) -> Mapping[str, int]:
+def _columns_of(found: tuple[str, ...], path: Path) -> tuple[Lang, Mapping[str, int]]:
     for lang in LANGS:
         with use_language(lang):
             titles = headers()
         places = {name: found.index(title) for name, title in titles.items() if title in found}
         if all(name in places for name in _NEEDED):
-            return places
+            return lang, places
     raise InputError(NOT_A_REVIEW, path=path)
 
 

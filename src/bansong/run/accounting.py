@@ -245,6 +245,7 @@ def _differs(name: str, cell: pl.Expr) -> pl.Expr:
 
 
 COMMON_FAILURE: Final = "common_failure"
+DIGEST: Final = "written:"  # prefix of lists in a tally: digests of all rows
 
 FAILURE_COUNTS: Final = (  # aggregation: the most frequent note of failed rows
     pl.col("row_note").filter(pl.col("row_status") == "failed").mode().sort().first().alias(COMMON_FAILURE),

@@ -1,4 +1,4 @@
-"""Charts of grades, regions and reasons, by Altair."""
+"""Charts for notebooks, by Altair."""
 
 from __future__ import annotations
 
@@ -153,25 +153,6 @@ def regions(frame: pl.DataFrame) -> alt.LayerChart:
     title = alt.TitleParams(gettext("Return risk by province"), subtitle=subtitle)
     size = {"width": 4 * _TILE, "height": 5 * _TILE}
     return apply_style((empty + squares + names + risks + counts).properties(title=title, **size))
-
-
-def reasons(frame: pl.DataFrame, most: int = 10) -> alt.LayerChart:
-    """Draw the ``most`` frequent weightiest reasons as bars, from ``reason`` (text) and ``rows``."""
-    alt = altair()
-    top = frame.sort("rows", descending=True, maintain_order=True).head(most)
-    base = alt.Chart(top).encode(
-        alt.X("rows:Q", title=gettext("rows"), axis=alt.Axis(format=",d", tickMinStep=1, tickCount=5)),
-        alt.Y("reason:N", sort=top["reason"].to_list(), title=None),
-        tooltip=[
-            alt.Tooltip("reason:N", title=gettext("reason")),
-            alt.Tooltip("rows:Q", title=gettext("rows"), format=","),
-        ],
-    )
-    labels = base.mark_text(align="left", dx=4, fontSize=12).encode(alt.Text("rows:Q", format=","))
-    chart = (base.mark_bar(color=LINE) + labels).properties(
-        width=WIDTH - 160, height=_BAR * max(top.height, 1), title=gettext("What weighs most in a row")
-    )
-    return apply_style(chart)
 
 
 def reliability(frame: pl.DataFrame) -> alt.LayerChart:

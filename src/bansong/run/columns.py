@@ -16,11 +16,19 @@ from bansong.base.errors import LabelError, Notice, OutputError, Problem, UsageE
 from bansong.base.files import as_path, is_remote, path_on_disk
 from bansong.base.messages import Lang, Option, Phrase, count_rows, gettext, gettext_noop
 from bansong.base.publish import backed_up, find_foreign, publish_file, same_file
-from bansong.base.schema import ADDED_COLUMNS, EXTRA_COLUMNS, HEADERS, LABEL_COLUMNS, language_of_columns
+from bansong.base.schema import (
+    ADDED_COLUMNS,
+    EXTRA_COLUMNS,
+    FILE,
+    FILE_HEADERS,
+    HEADERS,
+    KOREAN_ROLES,
+    LABEL_COLUMNS,
+    language_of_columns,
+)
 from bansong.engine.address.attach import building_code
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.local import DISTRICT_CODE, MATCH_LEVEL, NUMBER, PLACE
-from bansong.engine.overlays import address_key
 from bansong.engine.records import ROW_ID, find_repeated, look_up
 from bansong.run import accounting
 from bansong.run.accounting import kept_alert
@@ -130,7 +138,7 @@ def lay_out_columns(
     for name in names:
         if name in ours:
             continue
-        wanted = f"{prefix}{HEADERS[lang][name]}"
+        wanted = f"{prefix}{FILE_HEADERS[lang] if name == FILE else HEADERS[lang][name]}"
         header, again = wanted, 1
         while header.casefold() in taken:
             header, again = f"{wanted}_bv{again if again > 1 else ''}", again + 1
@@ -245,18 +253,18 @@ def _use(name: str) -> str:
 FIRST: Final = "bv:first"
 
 _PLACE: Final = "place"
-_REFERENCE: Final = r"\s*\([^()0-9]*\)$"  # legal dong and building's name at the end of an official address
 
 
 def with_duplicates(answers: pl.LazyFrame) -> pl.LazyFrame:
     """Add the column :data:`FIRST` (UInt32), the first row with the same number and address, or null."""
     # this reads the rows and holds 20 bytes per row
+    from bansong.history.letters import place_key
+
     # equal rows have the same number and the same address key, of the corrected address if there is one
     names = answers.collect_schema().names()
     if NUMBER not in names or "address" not in names:
         return answers.with_columns(pl.lit(None, pl.UInt32).alias(FIRST))
-    corrected = pl.col("fixed_address").str.replace(_REFERENCE, "")
-    key = address_key(pl.coalesce(corrected, pl.col("address").cast(pl.String)))
+    key = place_key(pl.col("address"), pl.col("fixed_address"))
     number = pl.when(pl.col("row_status") != "invalid").then(NUMBER).alias(NUMBER)
     found = answers.select(number, pl.when(key.is_not_null()).then(key.hash()).alias(_PLACE))
     first = find_first_rows(found.collect(engine="streaming"))
@@ -350,7 +358,8 @@ def write_labels(
         labels = check_labels(labels, table)
         target, over = label_target(table, output, output_encoding)
         earlier = find_earlier_columns(table, prefix)
-        lang = language_of_columns(table.headers, earlier.nine) or "en"
+        korean = KOREAN_ROLES["letter_id"] in table.headers  # of a list of letters
+        lang = language_of_columns(table.headers, earlier.nine) or ("ko" if korean else "en")
         every = range(len(table.headers))
         layout, notes = lay_out_columns(table.headers, prefix, earlier.labels, every, LABEL_COLUMNS, lang)
         for note in (*notes, *find_losses(table, target, over, layout, leaves_out=False, header_unsure=False)):

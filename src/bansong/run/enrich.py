@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, Final, TypedDict, Unpack, cast, overload
+from typing import Any, Final, Literal, TypedDict, Unpack, cast, overload
 
 import polars as pl
 
@@ -161,16 +161,19 @@ class EnrichKeywords(FrameKeywords, ReadKeywords, total=False):
     backup: bool
     select: Sequence[str] | None
     summary: bool
+    merge: bool
     with_outcomes: bool
     manifest: str | Path | None
     split: str | None
     letters: str | Path | None
+    letter_columns: Sequence[str]
     letter_cost: float | None
     allow_empty: bool
     report: str | Path | None
     unmask: bool
     keep_going: bool
     review: str | Path | None
+    decisions: str | Path | Literal[False] | None
 
 
 class _PlanKeywords(EnrichKeywords, total=False):
@@ -216,7 +219,8 @@ def enrich(
     for a single file it may be a file. ``sheet`` may be several names, or ``*``: every sheet with business numbers. A
     lookup that several files share is bought once; addresses and numbers are counted over all files. Every input is
     read, and every output is checked, before anything is bought; an input that cannot be enriched ends the run, or is
-    left out with ``keep_going``.
+    left out with ``keep_going``. ``merge`` writes one file, ``output``: all rows in the order of the inputs, columns
+    with one header as one, and a column ``file`` before the nine.
 
     ``columns`` maps roles (``b_no``, ``name``, ``address``, ``zipcode``, ``confirmed``) to headers: several in a list,
     or with ``+`` between, make up one value (``{"address": ["기본주소", "상세주소"]}``); with ``|`` between, each row
@@ -243,8 +247,12 @@ def enrich(
     ``duplicate_of`` (the first row, from 1, with the same number and corrected address), ``match_level`` (how well the
     address was understood), ``district_code`` (법정동코드), ``building_code`` (도로명주소관리번호).
 
+    ``decisions``: an earlier output in which people changed actions and addresses or added columns: what they changed
+    stays, and ``row_note`` says so. By default it is the output that is replaced; ``False``: none.
+
     ``split="action"`` writes a file for each action beside the output, ``OUT.send.EXT`` and so on. ``letters``: a file
-    for the mail house, a row for each letter to be sent, sorted by postal code; ``letter_cost``: won a letter, for what
+    for the mail house, a row for each letter to be sent, sorted by postal code, with ``letter_columns`` (headers of
+    yours) and the customers' keys; ``letter_cost``: won a letter, for what
     is saved. An existing list is not replaced by an empty one unless ``allow_empty``; an ``OUT.send.EXT`` is kept as
     ``.bak``. ``report``: a web page of the run, in which people's data is masked unless ``unmask``. ``review``: a
     workbook of unsure addresses to choose from, for :func:`bansong.apply_review`. ``choices``: where the chosen
@@ -276,7 +284,7 @@ def enrich(
     of_run: dict[str, Any] = {"start": start, "known": known, "cancel": cancel, "status": asking}
     of_run["model"] = Path(local.model) if isinstance(local.model, str | Path) else None
     answering = request.open(known.history if known else None, own.choices)
-    if isinstance(input, str | Path) and (own.keep_going or not is_one_file(input)):
+    if isinstance(input, str | Path) and (own.keep_going or writes.merge or not is_one_file(input)):
         raise UsageError(INPUTS_NOT_LISTED, path=str(input))
     with progress_asked(None if dry_run else own.progress, request.progress_unit) as of_run["progress"]:
         run = Run.over(input, output, answering, reads, writes, keep_going=own.keep_going, **of_run)

@@ -152,7 +152,7 @@ class FilesReport(Shown):
     def _describe(self) -> list[tuple[str, str]]:
         plan = self.plan
         found = [] if self.statuses is None else [(gettext("statuses"), self.statuses.summary)]
-        tables = ngettext("{count:,} table", "{count:,} tables", len(self.parts))
+        tables = ngettext("{count:,} table", "{count:,} tables", sum(len(part.merged) or 1 for part in self.parts))
         found += [(gettext("inputs"), tables), (gettext("rows"), f"{self.rows:,}")]
         if not self.dry_run:
             found += count_lines(self.counts, *(self._sum_of(f"by_{name}") for name in _COUNTED))
@@ -216,8 +216,9 @@ class FilesReport(Shown):
 
 def record_of_files(report: FilesReport) -> dict[str, object]:
     """Return the manifest of a run over several inputs."""
-    hashes = {part.input: part.input_sha256 for part in report.parts}
-    return report.as_dict() | {"inputs": [{"path": path, "sha256": sha256} for path, sha256 in hashes.items()]}
+    hashes = {part.input: part.input_sha256 for part in report.parts if not part.merged}
+    inputs = [{"path": path, "sha256": sha256} for path, sha256 in hashes.items()]
+    return report.as_dict() | {"inputs": [*inputs, *(one for part in report.parts for one in part.merged)]}
 
 
 def agree_together(purchase: Purchase | None, parts: Sequence[Report]) -> Purchase | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import secrets
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -16,15 +18,19 @@ import polars as pl
 
 from bansong.base import business_number
 from bansong.base.errors import ColumnError, LabelError, OutputError, Problem, UsageError
-from bansong.base.files import as_path, describe_given, is_remote, make_folders, state_directory
-from bansong.base.messages import Option, Phrase, count_rows, describe_os_error, gettext_of
+from bansong.base.files import as_path, create_private, describe_given, is_remote, make_folders, state_directory
+from bansong.base.messages import Option, Phrase, count_rows, describe_os_error, gettext_noop, gettext_of
 from bansong.base.options import ENGINE_KINDS, ReadOptions
-from bansong.base.publish import same_file
+from bansong.base.publish import is_foreign, record_of_name, same_file
 from bansong.base.remote import fetch_file
 from bansong.base.schema import ADDED_COLUMNS, HEADERS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, code_expr
+from bansong.engine.records import DIGITS
+from bansong.history.letters import list_columns
+from bansong.run.accounting import DIGEST
 from bansong.run.report import Report
 from bansong.tables.detect import FILE_OPTIONS, open_table, reading
 from bansong.tables.earlier_columns import EarlierColumns, find_earlier_columns
+from bansong.tables.headers import level_of
 from bansong.tables.nested import choose_nested, unfold
 from bansong.tables.roles import role_cell
 from bansong.tables.table import AS_FOUND, Table
@@ -47,7 +53,7 @@ def default_manifest(run_id: str) -> Path:
 
 def record_of(report: Report) -> dict[str, object]:
     """Return the manifest of a run over one table."""
-    return report.as_dict() | {"inputs": [{"path": report.input, "sha256": report.input_sha256}]}
+    return report.as_dict() | {"inputs": [*report.merged] or [{"path": report.input, "sha256": report.input_sha256}]}
 
 
 def write_manifest(record: Mapping[str, object], path: Path) -> None:
@@ -56,6 +62,94 @@ def write_manifest(record: Mapping[str, object], path: Path) -> None:
         path.write_text(text, encoding="utf-8", errors="backslashreplace")  # the name of a file may be no valid text
     except OSError as error:
         raise OutputError(FILE_UNWRITABLE, path=record["manifest"], reason=describe_os_error(error)) from error
+
+
+# Digests of what was written show a later run which cells people changed. Nothing can be read back from them.
+DECIDED: Final = "decided:"  # prefix of Boolean columns: whether people decided on the action, or the address, of a row
+_MOST_ROWS: Final = 1_048_575  # people edit what a sheet holds
+_RECORDS_KEPT: Final = 100
+_MADE_BY: Final = pl.__version__  # hashes differ from release to release
+
+
+def row_digests(names: Collection[str]) -> dict[str, pl.Expr]:
+    """Return digests (UInt64) of a row's number, name and address, of its action, and of its corrected address."""
+
+    def text(name: str) -> pl.Expr:
+        return (pl.col(name).cast(pl.String) if name in names else pl.lit("")).fill_null("").alias(name)
+
+    number = pl.coalesce(DIGITS, text("b_no")).alias("b_no") if DIGITS in names else text("b_no")
+    found = {
+        "row": pl.struct(number, text("name"), text("address")).hash(),
+        "action": text("action").hash(),
+        "fixed_address": pl.struct(text("fixed_zipcode"), text("fixed_address")).hash(),
+    }
+    for name in found:
+        if f"{DECIDED}{name}" in names:  # differs from whatever we write
+            found[name] = pl.when(f"{DECIDED}{name}").then(pl.lit(0, pl.UInt64)).otherwise(found[name])
+    return found
+
+
+def digest_lists(names: Collection[str], rows: int) -> list[pl.Expr]:
+    """Return aggregations for :func:`remember_rows`: the digests of all rows, unless a sheet could not hold them."""
+    found = row_digests(names) if rows <= _MOST_ROWS else {}
+    return [digest.implode().alias(f"{DIGEST}{name}") for name, digest in found.items()]
+
+
+def remember_rows(
+    tally: pl.DataFrame, output: Path | None, headers: Sequence[str], *, decided: bool
+) -> Mapping[str, Any]:
+    """Record the digests of a run's tally in the state directory; return the tally's other figures."""
+    # ``headers``: without those that people added; ``decided``: the output holds what people wrote
+    digests = tally.select(f"^{DIGEST}.*$")
+    if digests.width and output is not None:
+        name = record_of_name(output)
+        record = name.with_name(f"{name.name}.{secrets.token_hex(4)}{'.decided' if decided else ''}.parquet")
+        with suppress(OSError):  # without a record, the next run says that it has none
+            make_folders(record.parent)
+            os.close(create_private(record))
+            about = {"headers": json.dumps(headers), "made_by": _MADE_BY}
+            rows = digests.explode(digests.columns).rename(lambda name: name.removeprefix(DIGEST))
+            rows.write_parquet(record, compression="lz4", metadata=about)
+            for old in _records(None)[_RECORDS_KEPT:]:
+                old.unlink(missing_ok=True)
+    return tally.drop(digests.columns).row(0, named=True)
+
+
+def _records(output: Path | None) -> list[Path]:
+    # of one output's name, or all; the newest first
+    name = record_of_name(output).name if output else ""
+    folder = state_directory() / "written"
+    return sorted(folder.glob(f"{name}*.parquet"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+
+
+def agreements(record: pl.DataFrame, prefix: str) -> tuple[pl.Expr, dict[str, pl.Expr]]:
+    """Return whether rows with digests (after ``prefix``) are in a record; and which of their cells are as recorded."""
+    row = pl.col(f"{prefix}row")
+    names = [name for name in record.columns if name != "row"]
+    same = {name: (row ^ pl.col(f"{prefix}{name}")).is_in((record["row"] ^ record[name]).implode()) for name in names}
+    return row.is_in(record["row"].implode()), same
+
+
+def find_record(rows: pl.DataFrame, output: Path | None, prefix: str) -> tuple[pl.DataFrame | None, set[str]]:
+    """Return the record of an output, or of any, that agrees with most cells of these rows; and the headers then."""
+    best, headers, most = None, set[str](), 0
+    for path in _records(output):
+        try:
+            about, record = pl.read_parquet_metadata(path), pl.read_parquet(path)
+        except (OSError, pl.exceptions.PolarsError):  # of a killed run
+            continue
+        known, same = agreements(record, prefix)
+        there, *cells = rows.select(known.sum(), **{name: one.sum() for name, one in same.items()}).row(0)
+        if about["made_by"] == _MADE_BY and 2 * there >= rows.height and there + sum(cells) > most:
+            best, headers, most = record, {*json.loads(about["headers"])}, there + sum(cells)
+    return best, headers
+
+
+def may_hold_decisions(output: Path, recorded: Path) -> bool:
+    """Whether people changed an output, ``recorded`` under a name, or an earlier run kept in it what they changed."""
+    if is_remote(output) or not output.is_file():
+        return False
+    return is_foreign(output) or any(record.match("*.decided.parquet") for record in _records(recorded)[:1])
 
 
 RUN_AMBIGUOUS: Final = Problem(
@@ -237,6 +331,11 @@ ROW_COUNT_DIFFERS: Final = Problem(
     "{path}: has {rows}, run {run_id} wrote {enriched_rows:,}; give the file as it was written",
 )
 
+_LIST_OF_LETTERS: Final = gettext_noop(
+    "{path}: is a list of letters: without probabilities nothing is learned, and without business numbers no later run "
+    "knows what came back; for both, record what `output=` writes once more, with the enriched file as `file=`"
+)
+
 LETTER_SCHEMA: Final = {  # rows of an enriched file; `b_no` is ten digits, `reasons` one text
     "row_id": pl.UInt32,
     "b_no": pl.String,
@@ -262,6 +361,7 @@ class OpenMailing:
     columns: Mapping[str, str]
     by: Enrichment | None  # the run that wrote it
     notes: tuple[str, ...]
+    key: Choice | None = None  # the column of the customer's key
 
     @property
     def path(self) -> Path:
@@ -304,10 +404,16 @@ class OpenMailing:
 
 @contextmanager
 def open_mailing(
-    run: str | Path | None, file: str | Path | None, read: ReadOptions = AS_FOUND, *, besides: Sequence[str] = ()
+    run: str | Path | None,
+    file: str | Path | None,
+    read: ReadOptions = AS_FOUND,
+    *,
+    besides: Sequence[str] = (),
+    key: str | None = None,
 ) -> Iterator[OpenMailing]:
     """Open an enriched file, given as ``file`` or by its ``run`` (id or path of a manifest)."""
-    # ``besides``: further columns for the frame of letters
+    # ``besides``: further columns for the frame of letters; with letter_id, ``file`` may be a list of letters.
+    # ``key``: header of the column with the customer's key, by default found
     given = as_path(file) if file is not None else None
     by = find_run(run, given) if run is not None else None
     path = output_of(by) if given is None and by is not None else given
@@ -315,29 +421,36 @@ def open_mailing(
         raise UsageError(MAILING_NOT_GIVEN)
     read = replace(read, sheet=by.sheet) if read.sheet is None and by is not None else read
     with open_table(path, read, options=FILE_OPTIONS) as table:
-        prefix, ours = _find_our_columns(table)
+        prefix, ours = _find_our_columns(table, or_list="letter_id" in besides)
         with reading(table):
             rows = table.count()
         table, notes = replace(table, rows=rows), tuple[str, ...]()
         if by is not None and rows != by.rows:
             found = {"rows": count_rows(rows), "run_id": by.run_id, "enriched_rows": by.rows}
             raise LabelError(ROW_COUNT_DIFFERS, path=path, **found)
-        if by is None:
+        if is_list := not ours.nine:
+            notes = (Phrase(_LIST_OF_LETTERS, path=path),)
+        elif by is None:
             by, notes = find_writer(path, rows, table.name)
         unfolded, columns = _record_columns(table, ours.places, by)
-        letters = _letters(unfolded, ours.nine, columns, besides)
+        taken = {*ours.places, *(part.column for choice in columns.values() for part in choice.parts)}
+        naming = list_columns(unfolded, taken, key) if "key" in besides else {}
+        recipient = {"name": naming["recipient"]} if "recipient" in naming else {}
+        letters = _letters(unfolded, ours.nine, naming | recipient | columns, besides)
+        letters = letters.with_columns(pl.lit("send").alias("action")) if is_list else letters
         with reading(table):
             id_ = by.id if by else _content_id(letters)
         places = {role: choice.spell(lambda part: f"#{part.column + 1}") for role, choice in columns.items()}
         try:
-            yield OpenMailing(id_, table, prefix, letters, rows, places, by, notes)
+            yield OpenMailing(id_, table, prefix, letters, rows, places, by, notes, naming.get("key"))
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException):  # PanicException is no Exception
             with reading(table):  # name the file only if reading it alone fails
                 letters.select(pl.all().null_count()).collect(engine="streaming")
             raise
 
 
-def _find_our_columns(table: Table) -> tuple[str, EarlierColumns]:
+def _find_our_columns(table: Table, *, or_list: bool) -> tuple[str, EarlierColumns]:
+    # ``or_list``: a list of letters has none
     ends = [re.sub(r"_bv[0-9]*$", "", header) for header in table.headers]
     firsts = [headers[ADDED_COLUMNS[0]] for headers in HEADERS.values()]
     prefixes = {end.removesuffix(first) for end in ends for first in firsts if end.endswith(first)}
@@ -346,6 +459,8 @@ def _find_our_columns(table: Table) -> tuple[str, EarlierColumns]:
             ours = find_earlier_columns(table, prefix)
         if ours.is_whole:
             return prefix, ours
+    if or_list and any(level_of("letter_id", header) for header in table.headers):
+        return "", EarlierColumns()
     first, *_, last = ADDED_COLUMNS
     raise LabelError(ADDED_COLUMNS_MISSING, name=table.name, first_column=first, last_column=last)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -18,7 +20,8 @@ from bansong.base.options import (
     ServiceOptions,
     StatusOptions,
     StatusSource,
-    is_text_or_texts,
+    is_list_of_texts,
+    is_text,
 )
 from bansong.base.schema import seoul_day
 
@@ -27,6 +30,17 @@ if TYPE_CHECKING:
     from bansong.engine.address.gazetteer import Gazetteer
     from bansong.engine.registry import Registry
     from bansong.engine.risk.scorecard import Scorecard
+
+
+_TEXTS = Rule(is_list_of_texts, gettext_noop("a list of columns, all texts"))
+
+
+def parse_won(text: str) -> float:
+    """Return the number of an amount as people write it, ``1,000`` or ``500원``; raise ``ValueError`` for others."""
+    plain = unicodedata.normalize("NFKC", text).strip().removeprefix("₩").removesuffix("원").strip()
+    if not re.fullmatch(r"-?(?:[0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)(?:\.[0-9]+)?", plain):
+        raise ValueError(gettext("{value!r} is no amount in won; write 500, 1,000 or 500원", value=text))
+    return float(plain.replace(",", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +65,7 @@ class WriteOptions(Options):
         "",
         flag="--prefix P",
         job="output.prefix",
-        rule=Rule(lambda value: isinstance(value, str), gettext_noop("a text; an empty one for none")),
+        rule=Rule(is_text, gettext_noop("a text; an empty one for none")),
         help="What goes before the names of the added columns.",
     )
     summary: bool = option(
@@ -74,10 +88,7 @@ class WriteOptions(Options):
         (),
         flag="--extra-columns COLUMNS",
         configurable=True,
-        rule=Rule(
-            lambda value: not isinstance(value, str) and is_text_or_texts(value),
-            gettext_noop("a list of columns, all texts"),
-        ),
+        rule=_TEXTS,
         help="Add columns behind the nine, separated by commas: duplicate_of, match_level, district_code, "
         "building_code.",
     )
@@ -90,8 +101,18 @@ class WriteOptions(Options):
         flag="--letters OUT",
         help="Write the list for the mail house, too: name, address and postal code of each letter to be sent.",
     )
+    letter_columns: Sequence[str] = option(
+        (),
+        flag="--letter-columns COLUMNS",
+        configurable=True,
+        rule=_TEXTS,
+        help="With --letters: further columns of yours for the list, separated by commas; it has the customers' keys.",
+    )
     letter_cost: float | None = option(
-        flag="--letter-cost WON", configurable=True, help="What a letter costs: the report says what is saved."
+        flag="--letter-cost WON",
+        configurable=True,
+        parse=parse_won,
+        help="What a letter costs, as 500, 1,000 or 500원: the report says what is saved.",
     )
     allow_empty: bool = option(
         False,
@@ -107,12 +128,25 @@ class WriteOptions(Options):
         help="Write a workbook of the addresses that are not sure, too, to choose from: see `bansong data "
         "apply-review`.",
     )
+    decisions: str | Path | Literal[False] | None = option(
+        flag="--decisions FILE",
+        off="--no-decisions",
+        help="Keep what people decided in this earlier output: their actions, addresses and columns; by default in the "
+        "output that is replaced.",
+        off_help="Keep nothing that people changed in the output that is replaced.",
+    )
     headers: Lang | None = option(
         flag="--headers",
         choices=LANGS,
         job="output.headers",
         configurable=True,
         help="ko: Korean headers for the added columns of a CSV file or workbook, and Korean words in them.",
+    )
+    merge: bool = option(
+        False,
+        flag="--merge",
+        help="Write one file with the rows of all inputs, -o OUT: the column `file` says which input a row is from. "
+        "--split and --review are of this file then.",
     )
 
 

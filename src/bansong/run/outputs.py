@@ -13,13 +13,14 @@ from typing import Any, Final
 
 from bansong.base.errors import OutputError, Problem, UsageError
 from bansong.base.files import RemotePath, as_path, is_remote, private_folder, sha256_of
+from bansong.base.messages import LANGS
 from bansong.base.publish import backed_up, find_foreign, publish_file
 from bansong.base.remote import InputData, look_at_output
 from bansong.base.schema import ADDED_COLUMNS
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.run.columns import Target, choose_stream, choose_target
 from bansong.run.options import WriteOptions
-from bansong.run.side_files import SideFiles
+from bansong.run.side_files import SideFiles, split_paths
 from bansong.tables.detect import EXTENSIONS, STREAM, default_output
 from bansong.tables.inputs import InputFile, is_one_file
 from bansong.tables.streams import unpacked_name
@@ -27,8 +28,8 @@ from bansong.tables.table import Format, Table
 
 OUTPUT_NOT_FOLDER: Final = Problem(
     "outputs.output_not_folder",
-    "{output}: is the name of a file, and each of several inputs has an output of its own; name a folder, "
-    "or end its name with a slash: {output}/",
+    "{output}: is the name of a file, and each of several inputs has an output of its own; `merge=True` "
+    "writes one file of all; else name a folder, or end its name with a slash: {output}/",
 )
 FOLDER_IS_FILE: Final = Problem(
     "outputs.folder_is_file", "{path}: is a file, and outputs go into a folder; name another"
@@ -93,6 +94,15 @@ class Outputs:
             return cls(write, file=place)
         raise UsageError(OUTPUT_NOT_FOLDER, output=place)
 
+    @property
+    def paths(self) -> list[Path]:
+        """Folder, or file with the files beside it, that a folder of inputs may hold from an earlier run."""
+        write, paths = self.write, [self.folder] if self.folder is not None else []
+        if write.merge and self.file is not None:
+            paths += [as_path(one) for one in (self.file, write.letters, write.review) if one is not None]
+            paths += [path for lang in LANGS if write.split for path in split_paths(paths[0], lang).values()]
+        return paths
+
     def target_of(self, file: InputFile, table: Table, resources: ExitStack, *, several: bool) -> Target:
         """Choose the output of a table, which may be one of ``several`` sheets; raise if it cannot be written."""
         write = self.write
@@ -111,9 +121,11 @@ class Outputs:
         return target
 
     def sides_of(self, target: Target, gazetteer: Gazetteer | None) -> SideFiles:
-        """Return the files beside an output, for one of several inputs without letters: all inputs share one list."""
-        one_list_of_all = self.write if self.alone else replace(self.write, letters=None, letter_cost=None)
-        return SideFiles.of(one_list_of_all, target, gazetteer)
+        """Return the files beside an output, for one of several inputs without letters and page: all share one."""
+        write = self.write
+        if not self.alone:
+            write = replace(write, letters=None, letter_cost=None, report=None, unmask=False)
+        return SideFiles.of(write, target, gazetteer)
 
     def refuse_shared(self, files: Sequence[InputFile], outputs: Iterable[tuple[InputFile, Target, SideFiles]]) -> None:
         """Raise :class:`UsageError` if two inputs would be written to one file, or an input would be replaced."""

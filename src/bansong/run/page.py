@@ -25,17 +25,17 @@ from bansong.base.messages import (
 from bansong.base.options import ReadOptions
 from bansong.base.publish import publish_file, same_file
 from bansong.base.remote import fetch_file
-from bansong.base.schema import SEOUL, seoul_day, word_of
+from bansong.base.schema import ACTION_COLOURS, FILE, GRADE_COLOURS, LINE, SEOUL, WAITING, seoul_day, word_of
 from bansong.run.changes import BEFORE, CHANGE, KIND_WORDS
 from bansong.run.charts import TILES
 from bansong.run.manifest import is_manifest, manifest_of, open_mailing
 from bansong.run.page_figures import (
     BESIDES,
+    DIFFERENCES,
     Markup,
     PageFigures,
     RunChanges,
     collect_figures,
-    draw_charts,
     find_changes,
     join,
     tag,
@@ -45,6 +45,7 @@ from bansong.run.side_files import check_letter_cost
 NAME_NOT_HTML: Final = Problem("report.name_not_html", "{path}: a report is a web page; call it .html")
 
 _POLICY: Final = "; ".join(("default-src 'none'", "style-src 'unsafe-inline'", "base-uri 'none'", "form-action 'none'"))
+_COLOURS: Final = GRADE_COLOURS | ACTION_COLOURS
 _TITLES: Final = {
     "row_status": gettext_noop("Rows"),
     "biz_status": gettext_noop("Businesses"),
@@ -60,12 +61,20 @@ _WORST: Final = {
     "action": gettext_noop("action"),
     "reason": gettext_noop("weightiest reason"),
 }
+_FILES: Final = {
+    FILE: gettext_noop("file"),
+    "rows": gettext_noop("rows"),
+    "send": gettext_noop("send"),
+    "waiting": gettext_noop("confirm, correct or hold"),
+    "do_not_send": gettext_noop("do not send"),
+    "bounce_prob": gettext_noop("return risk"),
+}
 _CORRECTIONS: Final = {
     "row": gettext_noop("row"),
     "b_no": gettext_noop("number"),
     "name": gettext_noop("name"),
-    "address": gettext_noop("before"),
-    "fixed_address": gettext_noop("after"),
+    "before": gettext_noop("before"),
+    "after": gettext_noop("after"),
     "change": gettext_noop("what changed"),
 }
 _CHANGED: Final = {
@@ -77,11 +86,11 @@ _CHANGED: Final = {
     f"action{BEFORE}": gettext_noop("action before"),
     "action": gettext_noop("action now"),
 }
-_NUMBERS: Final = ("row", "bounce_prob")
+_NUMBERS: Final = ("row", "rows", "send", "waiting", "do_not_send", "bounce_prob")
 _WIDTHS: Final = {  # CSS class for the minimal width of a column
     "b_no": "code",
     "name": "name",
-    **dict.fromkeys(("address", "fixed_address", "reason", "change"), "long"),
+    **dict.fromkeys((FILE, "address", "reason", "change", *DIFFERENCES), "long"),
     **dict.fromkeys(("biz_status", "action", f"biz_status{BEFORE}", f"action{BEFORE}"), "word"),
 }
 _UNKNOWN: Final = "–"
@@ -107,6 +116,9 @@ def render(
     """Render the page of a run; ``facts`` is its manifest, ``letter_cost`` the price of a letter in won."""
     style = Markup(files("bansong.run").joinpath("page.css").read_text(encoding="utf-8"))
     name = Path(str(facts.get("input") or facts.get("output") or "")).name
+    if parts := facts.get("parts"):
+        name = ngettext("{count:,} table", "{count:,} tables", len(parts))
+    file = {} if figures.files.is_empty() else {FILE: _FILES[FILE]}
     title = gettext("Verification of {name}", name=name)
     head = join(
         Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
@@ -122,9 +134,12 @@ def render(
         _statuses(figures, facts),
         _money(figures, facts, letter_cost),
         _counts(figures),
-        _charts(figures),
-        _rows(gettext("Rows with the highest return risk"), figures.worst, _WORST),
-        _rows(corrected, figures.corrections.sort("row"), _CORRECTIONS),
+    )
+    appendix = (
+        *([_changed_rows(changes)] if changes is not None else []),
+        *([_rows(gettext("Inputs"), figures.files, _FILES)] if file else []),
+        _rows(gettext("Rows with the highest return risk"), figures.worst, file | _WORST),
+        _rows(corrected, figures.corrections.sort("row_id"), file | _CORRECTIONS),
         _origin(figures, facts),
     )
     rows, started = count_rows(figures.rows), _in_korea(facts.get("started"))
@@ -136,7 +151,7 @@ def render(
         privacy = gettext("Numbers, names and addresses are masked. This page loads nothing from any network.")
     body = join(
         tag("header", tag("h1", title), tag("p", subtitle, class_="soft")),
-        tag("main", *sections),
+        tag("main", *sections, tag("div", *appendix, class_="appendix")),
         tag("footer", tag("p", privacy)),
     )
     return f'<!doctype html>\n<html lang="{current_language()}"><head>{head}</head><body>{body}</body></html>\n'
@@ -156,7 +171,7 @@ def _cards(cards: Iterable[tuple[str, str]]) -> Markup:
 
 def _summary(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
     actions = figures.counts["action"]
-    waiting = sum(actions[name] for name in ("confirm", "fix_address", "hold"))
+    waiting = sum(actions[name] for name in WAITING)
     unanswered = figures.rows - sum(actions.values())
     letters = (facts.get("letters") or {}).get("letters")
     cards = [
@@ -178,13 +193,17 @@ def _changes(changes: RunChanges) -> Markup:
     if changes.run is not None:
         day = changes.run.started.astimezone(SEOUL).date()
         since = gettext("Compared with the run of {day}, {file}.", day=day, file=file)
-    words = {kind: gettext(word).replace("_", " ") for kind, word in KIND_WORDS.items()}
-    cards = [(words[kind], f"{count:,}") for kind, count in changes.counts.items() if count]
-    said = tag("p", since, class_="soft")
-    if not cards:
-        return _section(title, said, tag("p", gettext("None.")))
-    rows = changes.rows.with_columns(pl.col(CHANGE).list.eval(pl.element().replace(words)).list.join(", "))
-    return join(_section(title, said, _cards(cards)), _rows(gettext("Rows that changed"), rows, _CHANGED))
+    cards = [(word, f"{changes.counts[kind]:,}") for kind, word in _kinds().items() if changes.counts[kind]]
+    return _section(title, tag("p", since, class_="soft"), _cards(cards) if cards else tag("p", gettext("None.")))
+
+
+def _changed_rows(changes: RunChanges) -> Markup:
+    rows = changes.rows.with_columns(pl.col(CHANGE).list.eval(pl.element().replace(_kinds())).list.join(", "))
+    return _rows(gettext("Rows that changed"), rows, _CHANGED) if any(changes.counts.values()) else Markup()
+
+
+def _kinds() -> dict[str, str]:
+    return {kind: gettext(word).replace("_", " ") for kind, word in KIND_WORDS.items()}
 
 
 def _statuses(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
@@ -235,6 +254,9 @@ def _money(figures: PageFigures, facts: Mapping[str, Any], cost: float | None) -
         ]
     letters = facts.get("letters") or {}
     if letters:
+        each = cost if letters.get("cost") is None else letters["cost"]
+        if each is not None:
+            cards.append((gettext("postage of {letters:,} letters", **letters), price(letters["letters"] * each)))
         cards.append((gettext("letters fewer"), f"{letters['fewer']:,}"))
         if letters.get("saved") is not None:
             cards.append((gettext("saved by them"), price(letters["saved"])))
@@ -252,20 +274,25 @@ def _counts(figures: PageFigures) -> Markup:
             # an answer without a readable address has no grade
             rest = gettext("without a grade") if name == "grade" else gettext("without an answer")
             whole = {**counts, rest: figures.rows - sum(counts.values())}
-            tables.append(_count_table(gettext(title), whole, figures.rows))
+            tables.append(_bars(gettext(title), whole, figures.rows))
+    reasons = dict(figures.reasons.select("reason", "rows").iter_rows())
+    tables += [_bars(gettext("What weighs most in a row"), reasons, figures.rows), _provinces(figures)]
     return _section(gettext("Counts"), tag("div", *tables, class_="columns"))
 
 
-def _count_table(title: str, counts: Mapping[str, int], rows: int) -> Markup:
+def _bars(title: str, counts: Mapping[str, int], rows: int) -> Markup:
     head = _head((title, gettext("rows"), gettext("share")), numbers=(1, 2))
-    lines = [
-        _line(_say_word(word), f"{count:,}", f"{count / (rows or 1):.1%}") for word, count in counts.items() if count
-    ]
+    shares = {word: count / rows for word, count in counts.items() if count}
+    lines = [_line(word, f"{counts[word]:,}", f"{share:.1%}", share) for word, share in shares.items()]
     return tag("table", head, tag("tbody", *lines))
 
 
-def _line(what: str, *figures: str) -> Markup:
-    return tag("tr", tag("th", what, scope="row"), *(tag("td", figure, class_="number") for figure in figures))
+def _line(word: str, count: str, share: str, width: float) -> Markup:
+    # a drawing, since browsers print no backgrounds
+    rect = tag("rect", width=f"{100 * width:.1f}", height="10", fill=_COLOURS.get(word, LINE))
+    bar = tag("svg", rect, viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true")
+    cells = tag("td", count, class_="number"), tag("td", share, bar, class_="bar")
+    return tag("tr", tag("th", _say_word(word), scope="row"), *cells)
 
 
 def _head(titles: Sequence[str], numbers: Sequence[int] = ()) -> Markup:
@@ -276,23 +303,13 @@ def _head(titles: Sequence[str], numbers: Sequence[int] = ()) -> Markup:
     return tag("thead", tag("tr", *cells))
 
 
-def _charts(figures: PageFigures) -> Markup:
-    drawn = draw_charts(figures)
-    reasons = dict(figures.reasons.select("reason", "rows").iter_rows())
-    weighs = _count_table(gettext("What weighs most in a row"), reasons, figures.rows)
-    tables = tag("div", weighs, _provinces(figures), class_="columns")
-    if not drawn:
-        note = gettext("Charts are drawn where Altair is installed: pip install 'bansong[notebook]'")
-        return _section(gettext("Charts"), tag("p", note, class_="soft"), tables)
-    return _section(gettext("Charts"), tag("div", *(tag("figure", svg) for svg in drawn), class_="charts"), tables)
-
-
 def _provinces(figures: PageFigures) -> Markup:
     head = _head((gettext("province"), gettext("rows"), gettext("return risk")), numbers=(1, 2))
     rows = figures.regions.sort("rows", "region", descending=[True, False]).select("region", "rows", "expected")
-    names = {level: tile.name(current_language()) for level, tile in TILES.items()}
+    most = rows.select((pl.col("expected") / pl.col("rows")).max()).item() or 1.0
+    names, none = {level: tile.name(current_language()) for level, tile in TILES.items()}, gettext("without a province")
     lines = [
-        _line(names.get(level, gettext("without a province")), f"{count:,}", f"{expected / count:.1%}")
+        _line(names.get(level) or none, f"{count:,}", f"{expected / count:.1%}", expected / count / most)
         for level, count, expected in rows.iter_rows()
     ]
     return tag("table", head, tag("tbody", *lines))
@@ -312,7 +329,13 @@ def _rows(title: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> Markup:
 
 
 def _cell(name: str, value: object, label: str) -> Markup:
-    text = _UNKNOWN if value in (None, "") else f"{value:.1%}" if isinstance(value, float) else _say_word(str(value))
+    text: str = _UNKNOWN
+    if isinstance(value, list):
+        mark = "del" if name == DIFFERENCES[0] else "ins"
+        runs = [tag(mark, run["text"]) if run["changed"] else run["text"] for run in value]
+        text = tag("span", *(part for run in runs for part in (run, " ")))
+    elif value not in (None, ""):
+        text = f"{value:.1%}" if isinstance(value, float) else _say_word(str(value))
     kind = "number" if name in _NUMBERS else _WIDTHS.get(name, "")
     kinds = [one for one in (kind, "empty" if text == _UNKNOWN else "") if one]
     return tag("td", text, data_label=label, **({"class_": " ".join(kinds)} if kinds else {}))
@@ -326,6 +349,7 @@ def _say_word(word: str) -> str:
 def _origin(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
     versions = facts.get("versions") or {}
     inputs = facts.get("inputs") or [{}]
+    sha256 = inputs[0].get("sha256") if len(inputs) == 1 else None
     started = _in_korea(facts.get("started"))
     rows = [f"{_say_word(word)} {count:,}" for word, count in figures.counts["row_status"].items() if count]
     lines = {
@@ -339,7 +363,7 @@ def _origin(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
         gettext("gazetteer"): versions.get("gazetteer"),
         gettext("addresses of"): versions.get("gazetteer_date"),
         gettext("input"): facts.get("input"),
-        gettext("SHA-256 of the input"): inputs[0].get("sha256"),
+        gettext("SHA-256 of the input"): sha256,
         gettext("output"): facts.get("output"),
         gettext("accounting"): " = ".join(filter(None, (" + ".join(rows), f"{figures.rows:,}"))),
     }

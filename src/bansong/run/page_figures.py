@@ -1,9 +1,11 @@
-"""Figures and charts of a page, changes since the previous run, and masking of people's data."""
+"""Figures of a page, changes since the previous run, and masking of people's data."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -11,15 +13,15 @@ from typing import Any, Final
 import polars as pl
 
 from bansong.base import business_number
-from bansong.base.errors import BansongError, UsageError
+from bansong.base.errors import BansongError
 from bansong.base.files import private_folder
 from bansong.base.publish import same_file
-from bansong.base.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES
+from bansong.base.schema import ACTIONS, BIZ_STATUSES, FILE, GRADES, ROW_STATUSES, WAITING
 from bansong.engine.address.judge_regions import region_level
 from bansong.engine.address.region_split import names_region
 from bansong.engine.address.words import PROVINCES
 from bansong.engine.overlays import address_key
-from bansong.run import changes, charts
+from bansong.run import changes
 from bansong.run.manifest import Enrichment, last_runs, open_mailing
 
 
@@ -63,17 +65,27 @@ def mask_digits(text: pl.Expr) -> pl.Expr:
 
 def mask_address(address: pl.Expr) -> pl.Expr:
     """Mask an address: keep three words from the region on, with masked digits, and drop a name before it."""
-    words = address.str.strip_chars().str.replace_all(r"\s+", " ").str.split(" ")
-    begins = words.list.eval(names_region(pl.element()) | pl.element().str.contains(_UNSPACED_REGION))
-    short = words.list.slice(begins.list.arg_max(), pl.when(begins.list.any()).then(3).otherwise(0))
-    hidden = short.list.eval(mask_digits(pl.element()).str.slice(0, _MAX_WORD_CHARACTERS))
-    return pl.concat_str(hidden.list.join(" "), pl.lit(" …")).str.strip_chars_start(" ")
+    known = _masked_words(address).list.drop_nulls().list.join(" ")
+    return pl.concat_str(known, pl.lit(" …")).str.strip_chars_start(" ")
+
+
+def _words(address: pl.Expr) -> pl.Expr:
+    return address.str.strip_chars().str.replace_all(r"\s+", " ").str.split(" ")
+
+
+def _masked_words(address: pl.Expr) -> pl.Expr:
+    # null for a word that is hidden
+    word = pl.element()
+    begins = names_region(word) | word.str.contains(_UNSPACED_REGION)
+    place = begins.cast(pl.Int32).cum_max().cum_sum()  # 1 for the region's word, 0 before it
+    shown = mask_digits(word).str.slice(0, _MAX_WORD_CHARACTERS)
+    return _words(address).list.eval(pl.when(place.is_between(1, 3)).then(shown))
 
 
 SHOWN: Final = 20  # rows in each list of a page
 
 COLUMNS: Final = (  # columns that a page needs; missing ones are null
-    *("row_id", "b_no", "name", "address", "biz_status", "bounce_prob", "grade", "action"),
+    *(FILE, "row", "row_id", "b_no", "name", "address", "biz_status", "bounce_prob", "grade", "action"),
     *("fixed_address", "reasons", "row_status"),
 )
 _COUNTED: Final = {"row_status": ROW_STATUSES, "biz_status": BIZ_STATUSES, "grade": GRADES, "action": ACTIONS}
@@ -82,9 +94,18 @@ _CHANGE: Final = r"\[address [+-][0-9]+\] [^|:]*: ([^|]*?) \(juso\)"  # differen
 _DAY: Final = r"\((?:registry|nts), ([0-9]{4}-[0-9]{2}-[0-9]{2})\)"
 _MAX_REASON_CHARACTERS: Final = 60
 _BATCH: Final = 100_000  # rows that are counted together
+DIFFERENCES: Final = ("before", "after")  # of a correction: lists of texts, each with whether it changed
+Words = list[str | None]
+_HIDDEN: Final = "○○"
 _EXPECTED: Final = pl.col("bounce_prob").sum()
-_ROWS_AND_EXPECTED: Final = (pl.len().cast(pl.Int64).alias("rows"), _EXPECTED.alias("expected"))
-_GROUPED: Final = ("reason", "region")
+_GROUP: Final = {
+    "rows": pl.len().cast(pl.Int64),
+    "expected": _EXPECTED,
+    "send": (pl.col("action") == "send").sum().cast(pl.Int64),
+    "waiting": pl.col("action").is_in(WAITING).sum().cast(pl.Int64),
+    "do_not_send": (pl.col("action") == "do_not_send").sum().cast(pl.Int64),
+}
+_GROUPED: Final = ("reason", "region", FILE)
 _TOTALS: Final = {  # aggregations over all rows; those of batches can be merged
     "rows": pl.len().cast(pl.Int64),
     "expected": _EXPECTED,
@@ -110,6 +131,7 @@ class PageFigures:
     corrected: int
     reasons: pl.DataFrame
     regions: pl.DataFrame
+    files: pl.DataFrame  # counts of each input of a run over several
     worst: pl.DataFrame
     corrections: pl.DataFrame
     masked: bool  # whether the last two lists are masked
@@ -117,27 +139,31 @@ class PageFigures:
 
 def collect_figures(answers: pl.LazyFrame, *, unmask: bool = False, first_row: int = 1) -> PageFigures:
     """Count and list answered rows in one streaming pass; the first row is shown with the number ``first_row``."""
-    # by batches, since one query with several counts would keep all rows in memory
-    found = _tally(_readable(answers.clear()).collect())
-    for batch in _readable(answers).collect_batches(chunk_size=_BATCH, engine="streaming"):
+    # Rows of several inputs have the columns ``file`` and ``row``, the number to show.
+    # By batches, since one query with several counts would keep all rows in memory
+    rows = _readable(answers, first_row)
+    found = _tally(rows.clear().collect())
+    for batch in rows.collect_batches(chunk_size=_BATCH, engine="streaming"):
         found = _merge(found, _tally(batch))
     by = {name: _in_order(found[name], known) for name, known in _COUNTED.items()}
     return PageFigures(
         **found["totals"].row(0, named=True),
         counts=by,
         reasons=found["reason"].drop_nulls("reason").sort("rows", "reason", descending=[True, False]).head(10),
-        regions=found["region"],
-        worst=_list_rows(found["worst"], unmask, first_row),
-        corrections=_list_rows(found["corrections"], unmask, first_row),
+        regions=found["region"].select("region", "rows", "expected"),
+        files=found[FILE].drop_nulls(FILE).sort(FILE).with_columns(bounce_prob=pl.col("expected") / pl.col("rows")),
+        worst=_list_rows(found["worst"], unmask),
+        corrections=_list_rows(found["corrections"], unmask),
         masked=not unmask,
     )
 
 
-def _readable(answers: pl.LazyFrame) -> pl.LazyFrame:
+def _readable(answers: pl.LazyFrame, first_row: int) -> pl.LazyFrame:
     names = answers.collect_schema().names()
-    missing = [pl.lit(None, pl.String).alias(name) for name in COLUMNS if name not in names]
-    rows = answers.with_columns(missing).select(COLUMNS)
-    texts = [name for name in COLUMNS if name not in ("row_id", "bounce_prob")]
+    numbers = [] if "row" in names else [(pl.col("row_id").cast(pl.Int64) + first_row).alias("row")]
+    missing = [pl.lit(None, pl.String).alias(name) for name in COLUMNS if name not in (*names, "row")]
+    rows = answers.with_columns(*missing, *numbers).select(COLUMNS)
+    texts = [name for name in COLUMNS if name not in ("row", "row_id", "bounce_prob")]
     return rows.with_columns(pl.col("bounce_prob").cast(pl.Float64), pl.col(texts).cast(pl.String))
 
 
@@ -151,7 +177,7 @@ def _tally(batch: pl.DataFrame) -> dict[str, pl.DataFrame]:
     return {
         "totals": rows.select(**_TOTALS),
         **{name: rows.group_by(name).agg(pl.len().cast(pl.Int64).alias("rows")) for name in _COUNTED},
-        **{name: rows.group_by(name).agg(_ROWS_AND_EXPECTED) for name in _GROUPED},
+        **{name: rows.group_by(name).agg(**_GROUP) for name in _GROUPED},
         "worst": _pick_worst(rows.drop_nulls("bounce_prob").select(COLUMNS)),
         "corrections": rows.filter("corrected").select(COLUMNS).bottom_k(SHOWN, by="row_id"),
     }
@@ -189,7 +215,7 @@ def _in_order(table: pl.DataFrame, known: tuple[str, ...]) -> dict[str, int]:
     return {word: found.pop(word, 0) for word in known} | found
 
 
-def _list_rows(rows: pl.DataFrame, unmask: bool, first_row: int) -> pl.DataFrame:
+def _list_rows(rows: pl.DataFrame, unmask: bool) -> pl.DataFrame:
     number = business_number.compact_expr(pl.col("b_no"))
     masked: dict[str, Any] = {
         "b_no": mask_number(number),
@@ -200,26 +226,34 @@ def _list_rows(rows: pl.DataFrame, unmask: bool, first_row: int) -> pl.DataFrame
     reason = pl.col("reasons").str.split(" | ").list.first() if unmask else _first_reason()
     change = pl.col("reasons").str.extract(_CHANGE)
     rows = rows.sort("bounce_prob", "row_id", descending=[True, False], nulls_last=True)
-    return rows.with_columns(
-        (pl.col("row_id").cast(pl.Int64) + first_row).alias("row"),
+    return _with_differences(rows, unmask).with_columns(
         reason.alias("reason"),
         (change if unmask else mask_digits(change)).alias("change"),
         *([] if unmask else [value.alias(name) for name, value in masked.items()]),
     )
 
 
-def draw_charts(figures: PageFigures) -> list[Markup]:
-    """Draw the charts as SVG, hidden from screen readers, which get tables; empty if Altair cannot draw."""
-    try:
-        drawn = (
-            charts.grades(figures.counts["grade"], figures.rows),
-            charts.reasons(figures.reasons.select("reason", "rows")),
-            charts.regions(figures.regions.select("region", "rows", "expected")),
-        )
-        images = [charts.as_svg(chart) for chart in drawn]
-    except (UsageError, ImportError, ValueError):  # Altair raises ValueError without vl-convert
-        return []
-    return [Markup(svg.replace("<svg ", '<svg aria-hidden="true" ', 1)) for svg in images]
+def _with_differences(rows: pl.DataFrame, unmask: bool) -> pl.DataFrame:
+    # a hidden word is compared, too: a mask shows that it changed, and not to what
+    sides = ("address", "fixed_address")
+    words = rows.select(_words(pl.col(*sides)))
+    shown = words if unmask else rows.select(_masked_words(pl.col(*sides)))
+    pairs = zip(words.iter_rows(), shown.iter_rows(), strict=True)
+    found = [_difference(*raw, *masked) if all(raw) else ([], []) for raw, masked in pairs]
+    dtype = pl.List(pl.Struct({"text": pl.String, "changed": pl.Boolean}))
+    return rows.with_columns(pl.Series(name, [one[at] for one in found], dtype) for at, name in enumerate(DIFFERENCES))
+
+
+def _difference(before: Words, after: Words, shown_before: Words, shown_after: Words) -> tuple[list[Any], list[Any]]:
+    keys, other_keys = ([str(word).strip(",()") for word in words] for words in (before, after))
+    runs: tuple[list[Any], list[Any]] = ([], [])
+    for kind, *ends in SequenceMatcher(None, keys, other_keys, autojunk=False).get_opcodes():
+        changed = kind != "equal"
+        for run, shown, (first, end) in zip(runs, (shown_before, shown_after), (ends[:2], ends[2:]), strict=True):
+            texts = [word or (_HIDDEN if changed else "…") for word in shown[first:end]]
+            text = " ".join(texts) if changed else re.sub("…( …)+", "…", " ".join(texts))
+            run += [{"text": text, "changed": changed}] if text else []
+    return runs
 
 
 BESIDES: Final = ("name", "biz_status", "row_status", "fixed_zipcode")  # missing in letters, needed to compare

@@ -14,6 +14,7 @@ from bansong.base.messages import Phrase, count_rows, current_language, gettext,
 from bansong.base.options import ENGINE_KINDS
 from bansong.base.schema import Choice, word_of
 from bansong.run.accounting import (
+    DIGEST,
     LookupPlan,
     RowCounts,
     StatusCounts,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from bansong.engine.protocol import Agreement, Purchase, QuotaStatus
     from bansong.reference.statuses import RunStatuses
     from bansong.run.charts import Chart
+    from bansong.run.decisions import Decisions
     from bansong.run.page_figures import PageFigures as RunFigures
     from bansong.run.side_files import WrittenSides
 
@@ -181,11 +183,12 @@ class Report(Shown):
     ``counts`` has all six row states and adds up to ``rows``. ``seconds`` is wall time. ``output``, ``manifest``,
     ``account`` and ``statuses`` are ``None`` for a dry run. ``table``: the input with its sheet; ``sheet``: the sheet's
     name if there are several. ``backup``: copy of a replaced output; ``kept``: copies of replaced files that people may
-    have edited, by path. ``purchase``: only for engines that buy. ``addresses``: rows by match level in the gazetteer.
-    ``history``: known earlier letters. ``asked``: the tax authority's statuses. ``beside``: further files, counts of
-    letters. ``replaced``: if the input is an earlier output, its changed cells by column. ``input_version``: ETag of
-    a remote input. ``read_figures``: reads the output for more figures. Warnings that are
-    :class:`bansong.base.schema.Alert` come first.
+    have edited, by path. ``merged``: path, rows and SHA-256 of inputs that became one
+    table. ``purchase``: only for engines that buy. ``addresses``: rows by match level in the gazetteer.
+    ``history``: known earlier letters. ``decisions``: what people decided in an earlier output. ``asked``: the tax
+    authority's statuses. ``beside``: further files, counts of letters. ``replaced``: if the input is an earlier
+    output, its changed cells by column. ``input_version``: ETag of a remote input. ``read_figures``: reads the output
+    for more figures. Warnings that are :class:`bansong.base.schema.Alert` come first.
     """
 
     run_id: str
@@ -213,7 +216,9 @@ class Report(Shown):
     input_version: str | None = None
     replaced: Mapping[str, int] = field(default_factory=dict)
     kept: Mapping[str, str] = field(default_factory=dict)
+    decisions: Decisions | None = None
     read_figures: Callable[[], RunFigures] | None = field(default=None, compare=False)
+    merged: tuple[Mapping[str, object], ...] = ()
 
     @property
     def rows(self) -> int:
@@ -266,6 +271,7 @@ class Report(Shown):
             "history": asdict(self.history) if self.history else None,
             "versions": asdict(self.versions),
             **(self.beside.as_dict() if self.beside else {}),
+            **({"decisions": self.decisions.as_dict()} if self.decisions else {}),
             "replaced": dict(self.replaced),
             "kept": dict(self.kept),
             "warnings": list(map(str, self.warnings)),
@@ -294,6 +300,7 @@ class Report(Shown):
             yield gettext("output"), self.output
         if self.backup and self.backup not in self.kept.values():  # an alert names the others
             yield gettext("backup"), self.backup
+        yield from self.decisions.lines() if self.decisions else []
         yield from self.beside.lines() if self.beside else []
 
     def chart_grades(self) -> Chart:
@@ -390,7 +397,7 @@ def match_counts(tallied: Mapping[str, int]) -> dict[str, int]:
 
 def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
     """Return the sections of the summary sheet from the tally of a run."""
-    counts = tallied.row(0, named=True)
+    counts = tallied.drop(tallied.select(f"^{DIGEST}.*$").columns).row(0, named=True)
     account, plan = row_counts_of(counts), plan_of(counts)
     lang = current_language()
     run = {

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,10 +16,11 @@ import polars as pl
 
 from bansong.base.display import Progress
 from bansong.base.errors import BansongError, InputError, Problem, StoppedError, UsageError
-from bansong.base.files import as_path, private_folder
+from bansong.base.files import as_path, is_remote, private_folder
 from bansong.base.messages import Option, gettext, ngettext
 from bansong.base.options import ALL_SHEETS, ReadOptions
 from bansong.base.publish import backed_up, find_foreign, make_folder, publish_file
+from bansong.base.schema import FILE
 from bansong.engine.local import NUMBER
 from bansong.engine.protocol import Engine, Purchase, Records, RunContext
 from bansong.engine.records import ROW_ID
@@ -28,7 +29,7 @@ from bansong.run import side_files
 from bansong.run.accounting import sum_statuses
 from bansong.run.columns import Target, with_duplicates
 from bansong.run.files_report import FilesReport, agree_together, record_of_files
-from bansong.run.manifest import default_manifest, record_of, write_manifest
+from bansong.run.manifest import default_manifest, may_hold_decisions, record_of, write_manifest
 from bansong.run.options import WriteOptions
 from bansong.run.outputs import Outputs
 from bansong.run.report import Report
@@ -57,8 +58,15 @@ SHEETS_NOT_LISTED: Final = Problem(
 INPUT_FORMAT_NEEDLESS: Final = Problem(
     "inputs.input_format_needless", "`input_format=` is for standard input; of a file, the name and the content tell it"
 )
+MERGE_WITHOUT_OUTPUT: Final = Problem(
+    "outputs.merge_without_output", "`merge=True` writes one file: name it, `output='OUT.xlsx'`"
+)
+MERGE_EXCLUDES: Final = Problem(
+    "options.merge_excludes", "`merge=True` makes one table of all inputs: leave out {option}"
+)
 ONE_TABLE_ONLY: Final = Problem(
-    "options.one_table_only", "{option} is for one table; enrich the inputs one by one for it"
+    "options.one_table_only",
+    "{option} is for one table; `merge=True` makes one of all inputs, or enrich them one by one for it",
 )
 
 log = logging.getLogger(__name__)
@@ -69,18 +77,22 @@ _KEPT: Final = {  # columns that letters need
     ),
     NUMBER: pl.UInt64,
 }
+_KEPT_FOR_PAGE: Final = {
+    **dict.fromkeys(("b_no", "biz_status", "grade", "reasons"), pl.String),
+    "bounce_prob": pl.Float64,
+}
 _BATCH_ROWS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class AnswersForLetters:
-    """The answers of all tables. The columns that letters need are kept in private files of ``folder``."""
+class AnswersOfAll:
+    """The answers of all tables. The columns that letters and page need are kept in private files of ``folder``."""
 
     folder: Path
     wanted: side_files.SideFiles
     paths: list[Path] = field(default_factory=list)
 
-    def keep(self, answers: pl.LazyFrame) -> pl.LazyFrame:
+    def keep(self, answers: pl.LazyFrame, file: str, first_row: int) -> pl.LazyFrame:
         place = len(self.paths)
         whole, kept = self.folder / f"whole-{place}.arrow", self.folder / f"letters-{place}.arrow"
         for earlier in self.folder.glob("whole-*.arrow"):  # the table of that file has been written
@@ -88,12 +100,23 @@ class AnswersForLetters:
         answers.sink_ipc(whole, compression="lz4", record_batch_size=_BATCH_ROWS, engine="streaming")
         answered = pl.scan_ipc(whole)
         names = answered.collect_schema().names()
+        columns = _KEPT | dict.fromkeys(side_files.carried_columns(names), pl.String)
+        columns |= _KEPT_FOR_PAGE if self.wanted.page is not None else {}
         answered.select(
-            (pl.col(name).cast(dtype) if name in names else pl.lit(None, dtype)).alias(name)
-            for name, dtype in _KEPT.items()
+            pl.lit(file).alias(FILE),
+            (pl.col(ROW_ID).cast(pl.Int64) + first_row).alias("row"),
+            *(
+                (pl.col(name).cast(dtype) if name in names else pl.lit(None, dtype)).alias(name)
+                for name, dtype in columns.items()
+            ),
         ).sink_ipc(kept, compression="lz4", record_batch_size=_BATCH_ROWS, engine="streaming")
         self.paths.append(kept)
         return answered
+
+    @property
+    def _rows(self) -> pl.LazyFrame:
+        # tables may carry columns of their own
+        return pl.concat(map(pl.scan_ipc, self.paths), how="diagonal").with_row_index(ROW_ID)
 
     def publish(self, failed: dict[str, str], *, complete: bool) -> side_files.WrittenSides | None:
         # unless ``complete``, the reason for a missing list goes into ``failed``
@@ -103,12 +126,26 @@ class AnswersForLetters:
                     "{path}: was not written, since an input failed; run again for the list of letters", path=path
                 )
             return None
-        answers = side_files.mark_letters(with_duplicates(pl.scan_ipc(self.paths).with_row_index(ROW_ID)))
+        if not self.wanted.counts_letters:
+            return None
+        answers = side_files.mark_letters(with_duplicates(self._rows))
         with ExitStack() as backups, ExitStack() as files:
             reserved = self.wanted.reserve(files)
             written = reserved.write_letters(answers)
             foreign = [] if written.kept_letters else find_foreign(reserved.at)
             return replace(written, kept={one: backups.enter_context(backed_up(one, one)) for one in foreign})
+
+    def publish_page(self, report: FilesReport) -> FilesReport:
+        if (page := self.wanted.page) is None or not self.paths:
+            return report
+        from bansong.run.page import render_into  # few runs make a page
+        from bansong.run.page_figures import collect_figures
+
+        figures = collect_figures(self._rows, unmask=self.wanted.unmask)
+        report = replace(report, beside=replace(report.beside or side_files.WrittenSides(), page=page))
+        with publish_file(page) as temporary:
+            render_into(temporary, figures, record_of_files(report), self.wanted.letter_cost, None)
+        return report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,9 +183,9 @@ class Run:
             path = as_path(inputs)
             files, label, outputs = [InputFile(path, path.parent)], str(path), Outputs(write, file=output, alone=True)
         else:
-            outputs = Outputs.of(write, output, inputs)
+            outputs = Outputs.of(write, output, inputs) if not write.merge else Outputs(write, file=output, alone=True)
             besides = files_read(engine, options["model"], options["status"]).values()
-            files, options["passed_over"] = collect_inputs(inputs, outputs.folder, [*filter(None, besides)])
+            files, options["passed_over"] = collect_inputs(inputs, outputs.paths, [*filter(None, besides)])
             label = label_inputs(inputs)
         return cls(files=files, label=label, engine=engine, read=read, outputs=outputs, **options)
 
@@ -157,7 +194,8 @@ class Run:
             purchase = step.quote()
             if self.outputs.alone:
                 (one,) = survey.inputs
-                return self._table_run(one, one.tables[0], step, resources).plan(purchase)
+                alone = self._table_run(one, one.tables[0], step, resources).plan(purchase)
+                return self._report([alone], survey, step, purchase) if alone.merged else alone
             parts = [table.plan for one in survey.inputs for table in one.tables if table.plan is not None]
             return self._report(parts, survey, step, purchase)
 
@@ -172,14 +210,16 @@ class Run:
                     write_manifest(record_of_files(report), record_file)
                     return report
                 (one,) = survey.inputs
-                table = self._table_run(one, one.tables[0], step, resources)
+                table = self._with_decisions(self._table_run(one, one.tables[0], step, resources), one)
                 with table.publish(one.target, record, step.answer) as alone:
                     one.refuse_change()  # rows and answers may be of two versions
-                    write_manifest(record_of(alone), record_file)
+                    merged = self._report([alone], survey, step, alone.purchase) if alone.merged else None
+                    merged = merged and replace(merged, manifest=str(record), beside=alone.beside)
+                    write_manifest(record_of_files(merged) if merged else record_of(alone), record_file)
             if one.target.streamed:
                 send_output(one.target.path)
             log.info("run %s: published %s in %.2f s", self.start.run_id, one.target.name, alone.seconds)
-            return alone
+            return merged or alone
 
     @contextmanager
     def _prepare(self, *, planned: bool) -> Iterator[tuple[InputSurvey, EngineStep, ExitStack]]:
@@ -191,7 +231,10 @@ class Run:
             besides = files_read(self.engine, self.model, self.status)
             plan_table = plan if planned and not self.outputs.alone else None
             surveyor = Surveyor(self.engine, self.read, self.outputs, besides, resources, plan_table)
-            survey = surveyor.look_at(self.files, keep_going=self.keep_going)
+            if self.outputs.write.merge:
+                survey = surveyor.merge(self.files, self.label)
+            else:
+                survey = surveyor.look_at(self.files, keep_going=self.keep_going)
             resources.enter_context(self.engine.local.running())
             context = RunContext(
                 self.label, self.start.run_id, self.progress, self.cancel, resources, self.start.unix_time
@@ -205,19 +248,14 @@ class Run:
 
     def _publish_all(self, survey: InputSurvey, step: EngineStep, resources: ExitStack) -> FilesReport:
         # a failed input does not stop the others
-        wanted = side_files.SideFiles.of_letters(self.outputs.write)
-        letters = AnswersForLetters(resources.enter_context(private_folder()), wanted) if wanted.wanted else None
-        observers = [one for one in (self.observe, letters.keep if letters else None) if one is not None]
-
-        def observe(answers: pl.LazyFrame) -> pl.LazyFrame:
-            return reduce(lambda rows, observer: observer(rows), observers, answers)
-
+        wanted = side_files.SideFiles.of_run(self.outputs.write)
+        kept = AnswersOfAll(resources.enter_context(private_folder()), wanted) if wanted.wanted else None
         alone = len(survey.inputs) == 1
         together = None if survey.is_open else step.answer()
         parts, failed, first = list[Report](), dict(survey.failed), 0
         for done, one in enumerate(survey.inputs):
             try:
-                parts += self._publish_input(one, step, together, first, observe)
+                parts += self._publish_input(one, step, together, first, kept)
             except BansongError as error:
                 if alone:
                     raise
@@ -230,13 +268,19 @@ class Run:
                 raise StoppedError(_explain_stop(published, len(survey.inputs))) from None
             first += one.rows
         complete = len(failed) == len(survey.failed)
-        beside = letters.publish(failed, complete=complete) if letters else None
+        beside = kept.publish(failed, complete=complete) if kept else None
         purchase = parts[0].purchase if together is None else together.answers.purchase
         report = self._report(parts, replace(survey, failed=failed), step, agree_together(purchase, parts))
-        return replace(report, beside=beside)
+        report = replace(report, beside=beside)
+        return kept.publish_page(report) if kept else report
 
     def _publish_input(
-        self, one: SurveyedInput, step: EngineStep, together: AnsweredRecords | None, first: int, observe: Observe
+        self,
+        one: SurveyedInput,
+        step: EngineStep,
+        together: AnsweredRecords | None,
+        first: int,
+        kept: AnswersOfAll | None,
     ) -> list[Report]:
         # each sheet of a workbook is spliced into the file that has the sheets before it
         one.refuse_change()
@@ -249,12 +293,20 @@ class Run:
                 target = one.target if is_last else replace(one.target, path=made, backup=False, private=True)
                 answer = step.answer if together is None else partial(together.at, first)
                 with ExitStack() as resources:
-                    run = replace(self._table_run(one, table, step, resources, target, book), observe=observe)
+                    run = self._table_run(one, table, step, resources, target, book)
+                    run = self._with_decisions(run, one, table.sheet)
+                    if kept is not None:
+                        file = f"{one.file.relative.as_posix()}{f' [{table.sheet}]' if table.sheet else ''}"
+                        first_row = run.prepared.table.first_row
+                        run = replace(run, observe=partial(self._keep, kept, file, first_row))
                     with run.publish(target, None, answer) as report:
                         one.refuse_change()
                 reports.append(replace(report, sheet=table.sheet))
                 first, book = first + table.records.count, made
         return [replace(report, output=one.target.name, backup=reports[-1].backup) for report in reports]
+
+    def _keep(self, kept: AnswersOfAll, file: str, first_row: int, answers: pl.LazyFrame) -> pl.LazyFrame:
+        return kept.keep(answers if self.observe is None else self.observe(answers), file, first_row)
 
     def _table_run(
         self,
@@ -282,6 +334,27 @@ class Run:
         table_run = TableRun(one.file.path, self.start, step.engine, prepared, rows, self.known, *own)
         return replace(table_run, with_outcomes=with_outcomes, asked=step.asked, observe=self.observe)
 
+    def _with_decisions(self, run: TableRun, one: SurveyedInput, sheet: str | None = None) -> TableRun:
+        # what people wrote into the earlier output that was named, or that is replaced
+        path, given, write = one.target.path, self.outputs.write.decisions, self.outputs.write
+        if one.target.streamed and given is None:
+            return run
+        recorded = path if sheet is None else path.with_name(f"{path.name} {sheet}")
+        run = replace(run, recorded=None if is_remote(path) or one.target.streamed else recorded)
+        is_new = path == one.file.path and not run.prepared.earlier.nine  # in place, and enriched for the first time
+        if given is False or (given is None and (is_new or not may_hold_decisions(path, recorded))):
+            return run
+        from bansong.run.decisions import read_decisions  # few runs replace what people worked in
+
+        earlier, named = (path, False) if given is None else (as_path(given), True)
+        wanted = sheet or (None if self.read.sheet == ALL_SHEETS else self.read.sheet)
+        read = ReadOptions(sheet=wanted if one.target.format.can.splices_sheets else None)
+        found = read_decisions(earlier, run, read, write.prefix, named=named)
+        if found is None:
+            return run
+        layout = (*run.prepared.layout, *found.columns.items())
+        return replace(run, decisions=found, prepared=replace(run.prepared, layout=layout))
+
     def _report(
         self, parts: Sequence[Report], survey: InputSurvey, step: EngineStep, purchase: Purchase | None
     ) -> FilesReport:
@@ -302,18 +375,19 @@ class Run:
 
     def _refuse_options(self) -> None:
         read, write = self.read, self.outputs.write
-        if self.outputs.alone:
-            if not isinstance(read.sheet, str | None) or read.sheet == ALL_SHEETS:
-                raise UsageError(SHEETS_NOT_LISTED)
-            if read.input_format is not None and self.files[0].path != STREAM:
-                raise UsageError(INPUT_FORMAT_NEEDLESS)
-            return
-        for name in ("report", "review"):
-            if getattr(write, name) is not None:
+        several_sheets = not isinstance(read.sheet, str | None) or read.sheet == ALL_SHEETS
+        if write.merge:
+            if self.outputs.file is None or as_path(self.outputs.file) == STREAM:
+                raise UsageError(MERGE_WITHOUT_OUTPUT)
+            excluded = {"in_place": write.in_place, "keep_going": self.keep_going, "sheet": several_sheets}
+            if given := [name for name, is_given in excluded.items() if is_given]:
+                raise UsageError(MERGE_EXCLUDES, option=Option(given[0]))
+        elif self.outputs.alone and several_sheets:
+            raise UsageError(SHEETS_NOT_LISTED)
+        for name in ("review", "decisions"):
+            if not self.outputs.alone and getattr(write, name) not in (None, False):
                 raise UsageError(ONE_TABLE_ONLY, option=Option(name))
-        if write.unmask:
-            raise UsageError(side_files.UNMASK_WITHOUT_REPORT)
-        if read.input_format is not None:
+        if read.input_format is not None and (not self.outputs.alone or self.files[0].path != STREAM):
             raise UsageError(INPUT_FORMAT_NEEDLESS)
 
 

@@ -18,8 +18,9 @@ from bansong.base.files import RemotePath, as_path
 from bansong.base.messages import Lang, Option, current_language, gettext, ngettext
 from bansong.base.publish import publish_file
 from bansong.base.remote import fetch_file, look_at_output
-from bansong.base.schema import ACTIONS, HEADERS, word_of
+from bansong.base.schema import ACTIONS, HEADERS, WAITING, role_word, word_of
 from bansong.engine.address.gazetteer import Gazetteer
+from bansong.engine.local import NUMBER
 from bansong.engine.records import ROW_ID, look_up
 from bansong.engine.text import is_blank, is_masked, postal_digits
 from bansong.reference.reviews import check_review, write_review
@@ -30,13 +31,15 @@ from bansong.run.options import WriteOptions
 from bansong.tables import frames
 from bansong.tables.detect import output_format, write_table
 from bansong.tables.streams import unpacked_name
-from bansong.tables.table import Enriched
+from bansong.tables.table import Enriched, Section, unique_names
 
 LETTER_COST_IMPOSSIBLE: Final = Problem(
     "options.letter_cost_impossible", "`letter_cost=`: {cost!r} cannot be won a letter; give 500, say"
 )
 
 LETTER: Final = "bv:letter"  # whether a row gets a letter (Boolean)
+CARRIED: Final = "bv:carried:"  # before the header of a user's column that the list of letters has, too
+CARRIED_KEY: Final = "bv:key:"  # so for the column of customers' keys: the list has those of all rows of a letter
 
 _LINE_CHARS: Final = 30  # characters of an address line in a window envelope
 # groups of an official address: up to the building's number; the unit; or the reference in brackets
@@ -129,7 +132,7 @@ def count_letters(answers: pl.LazyFrame, cost: float | None, *, listed: bool) ->
         "letters": pl.col(LETTER).sum(),
         "repeated": ((action == "send") & ~pl.col(LETTER)).sum(),
         "stopped": (action == "do_not_send").sum(),
-        "waiting": action.is_in(["confirm", "fix_address", "hold"]).sum(),
+        "waiting": action.is_in(WAITING).sum(),
     }
     found = answers.select(**counts).collect(engine="streaming").row(0, named=True)
     lacking = [pl.col(name).null_count().alias(gap) for name, gap in _GAPS.items()]
@@ -138,12 +141,39 @@ def count_letters(answers: pl.LazyFrame, cost: float | None, *, listed: bool) ->
 
 
 def letters_of(answers: pl.LazyFrame) -> pl.LazyFrame:
-    """Return a row for each letter, sorted by postal code: name, two address lines, postal code (texts)."""
-    headers = dict(zip(("name", "line1", "line2", "code"), _headers(), strict=True))
-    return _letter_rows(answers).sort("code", ROW_ID, nulls_last=True).drop(ROW_ID).rename(headers)
+    """Return a row for each letter, sorted by postal code: name, two address lines, postal code, id and more texts."""
+    # ``answers``: with LETTER, and columns CARRIED and CARRIED_KEY to be taken along
+    from bansong.history.letters import letter_ids, salutation
+
+    names = answers.collect_schema().names()
+    number = pl.col(NUMBER) if NUMBER in names else pl.lit(None, pl.UInt64)
+    ids = look_up(letter_ids(answers, number)).alias("letter_id")
+    carried = carried_columns(names)
+    rows = _letter_rows(answers, ids, salutation(_recipient(names), number).alias("salutation"), *carried)
+    for key in [name for name in carried if name.startswith(CARRIED_KEY)]:
+        rows = rows.drop(key).join(_keys_by_letter(answers, key), on=ROW_ID, how="left")
+    headers = [*_headers(), *(name.removeprefix(CARRIED).removeprefix(CARRIED_KEY) for name in carried)]
+    columns = ("name", "line1", "line2", "code", "letter_id", "salutation", *carried)
+    named = zip(columns, unique_names(headers), strict=True)
+    return rows.sort("code", ROW_ID, nulls_last=True).select(pl.col(name).alias(header) for name, header in named)
 
 
-def _letter_rows(answers: pl.LazyFrame) -> pl.LazyFrame:
+def carried_columns(names: Collection[str]) -> list[str]:
+    """Return the columns that a list of letters takes along, the customers' keys first."""
+    return [name for mark in (CARRIED_KEY, CARRIED) for name in names if name.startswith(mark)]
+
+
+def _keys_by_letter(answers: pl.LazyFrame, column: str) -> pl.LazyFrame:
+    from bansong.history.letters import KEY_SEPARATOR
+
+    sent = answers.filter(pl.col("action") == "send")
+    same = pl.coalesce(FIRST, pl.col(ROW_ID).cast(pl.UInt32)).alias("same")
+    keys = _one_line(pl.col(column)).sort_by(ROW_ID).drop_nulls().unique(maintain_order=True)
+    joined = sent.group_by(same).agg(_one_line(keys.str.join(KEY_SEPARATOR)).alias(column))
+    return sent.filter(LETTER).select(ROW_ID, same).join(joined, on="same").drop("same")
+
+
+def _letter_rows(answers: pl.LazyFrame, *more: str | pl.Expr) -> pl.LazyFrame:
     names = answers.collect_schema().names()
     nothing = pl.lit(None, pl.String)
     address, zipcode = (pl.col(name).cast(pl.String) if name in names else nothing for name in ("address", "zipcode"))
@@ -155,6 +185,7 @@ def _letter_rows(answers: pl.LazyFrame) -> pl.LazyFrame:
         first.alias("line1"),
         second.alias("line2"),
         postal_digits(_one_line(pl.coalesce("fixed_zipcode", zipcode))).alias("code"),
+        *more,
     )
 
 
@@ -174,8 +205,17 @@ def _parts_of(workbook: Path) -> dict[str, int]:
         return {part.filename: part.CRC for part in parts.infolist() if part.filename != "docProps/core.xml"}
 
 
-def _headers() -> tuple[str, str, str, str]:
-    return gettext("recipient"), gettext("address 1"), gettext("address 2"), gettext("postal code")
+def _headers() -> tuple[str, ...]:
+    own = gettext("recipient"), gettext("address 1"), gettext("address 2"), gettext("postal code")
+    return *own, role_word("letter_id", current_language()), gettext("salutation")
+
+
+def _count_areas(letters: pl.DataFrame) -> Section:
+    """Count the letters by the first three digits of their postal code, by which the post sorts and gives discounts."""
+    area = letters[gettext("postal code")].str.extract("^([0-9]{3})[0-9]{2}$").fill_null(gettext("(blank)"))
+    counts = area.value_counts(name="letters").sort(area.name)
+    title = gettext("letters by postal area: the first three digits of the postal code")
+    return Section(title, ((gettext("all letters"), letters.height), *counts.iter_rows()))
 
 
 def _one_line(text: pl.Expr) -> pl.Expr:
@@ -203,7 +243,7 @@ PARTS: Final = (*ACTIONS, OTHER)  # one file each; `other` for rows without one 
 KOREAN_SPLIT: Final = HEADERS["ko"]["action"]
 
 
-def _split_paths(output: Path, lang: Lang) -> dict[str, Path]:
+def split_paths(output: Path, lang: Lang) -> dict[str, Path]:
     # OUT.csv.gz → OUT.send.csv.gz, OUT.발송.csv.gz; empty ones are written, too, to replace those of an earlier run
     plain = unpacked_name(output)
     format = output_format(plain)
@@ -325,25 +365,25 @@ class SideFiles:
         """Choose the paths of the requested files; a review needs the ``gazetteer`` that corrects addresses."""
         if write.split not in (None, "action", KOREAN_SPLIT):
             raise UsageError(SPLIT_COLUMN_INVALID, by=write.split)
-        page = as_path(write.report) if write.report is not None else None
-        if write.unmask and page is None:
-            raise UsageError(UNMASK_WITHOUT_REPORT)
         korean = write.headers == "ko" or write.split == KOREAN_SPLIT
-        parts = _split_paths(target.path, "ko" if korean else "en") if write.split else {}
+        parts = split_paths(target.path, "ko" if korean else "en") if write.split else {}
         review = as_path(write.review) if write.review is not None else None
         if review is not None:
             check_review(review, gazetteer)
-        letters = cls.of_letters(write)
-        return replace(letters, parts=parts, page=page, unmask=write.unmask, review=review, gazetteer=gazetteer)
+        return replace(cls.of_run(write), parts=parts, review=review, gazetteer=gazetteer)
 
     @classmethod
-    def of_letters(cls, write: WriteOptions) -> SideFiles:
-        """Choose only the file and price of letters; raise :class:`UsageError` if one of them is unusable."""
+    def of_run(cls, write: WriteOptions) -> SideFiles:
+        """Choose the files of which a run over several tables has one: letters and page."""
         check_letter_cost(write.letter_cost)
+        page = as_path(write.report) if write.report is not None else None
+        if write.unmask and page is None:
+            raise UsageError(UNMASK_WITHOUT_REPORT)
         letters = as_path(write.letters) if write.letters is not None else None
         if letters is not None and letters.suffix.lower() in output_format(letters).can.spliced_only:
             raise UsageError(LETTERS_NOT_WORKBOOK, path=letters)
-        return cls(letters=letters, letter_cost=write.letter_cost, allow_empty=write.allow_empty)
+        cost, unmask, allow_empty = write.letter_cost, write.unmask, write.allow_empty
+        return cls(letters=letters, letter_cost=cost, allow_empty=allow_empty, page=page, unmask=unmask)
 
     @property
     def counts_letters(self) -> bool:
@@ -372,7 +412,7 @@ class SideFiles:
         counts = _write_parts(result, at, target, rows) if at else {}
         written, unsure = self.write_letters(result.frame) if self.counts_letters else WrittenSides(), 0
         if self.review is not None and self.gazetteer is not None:
-            unsure = write_review(result.frame, self.at[self.review], self.gazetteer)
+            unsure = write_review(result.frame, self.at[self.review], self.gazetteer, result.table.first_row)
         parts = {part: (self.parts[part], count) for part, count in counts.items()}
         sent, emptied = self.parts.get("send"), None
         if sent and not (counts["send"] or self.allow_empty) and replaces_other(sent, self.at[sent]):
@@ -390,9 +430,9 @@ class SideFiles:
     def _write_list(self, answers: pl.LazyFrame, path: Path, letters: int) -> bool:
         # whether the list replaces the earlier one
         temporary = self.at[path]
-        tallied, count_written = frames.write_frame(
-            letters_of(answers), temporary, output_format(temporary), _headers()
-        )
+        rows, format = letters_of(answers).collect(engine="streaming"), output_format(temporary)
+        sections = (_count_areas(rows),) if format.can.summary else ()
+        tallied, count_written = frames.write_frame(rows, temporary, format, rows.columns, sections)
         accounting.check_rows(letters, int(tallied["rows"].item()), count_written(), in_order=True)
         if letters or self.allow_empty or not replaces_other(path, temporary):
             return True

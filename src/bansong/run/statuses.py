@@ -99,12 +99,10 @@ async def afetch_status(
         return _frame_of(await _fetch(numbers, options, lang, shown, cancel or CancelToken()))
 
 
-def look_up_statuses(
-    numbers: Any, options: StatusOptions | None = None, *, lang: Lang | None = None
-) -> FetchedStatuses:
+def look_up_statuses(numbers: Any, options: StatusOptions | None = None) -> FetchedStatuses:
     """Fetch statuses as :func:`fetch_status`, but report failures, even a refused key, instead of raising."""
     token = CancelToken()
-    return run_async(lambda: _fetch(numbers, options, lang, None, token), token)
+    return run_async(lambda: _fetch(numbers, options, None, None, token), token)
 
 
 def fetch_files(

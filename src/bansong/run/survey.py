@@ -22,6 +22,7 @@ from bansong.base.remote import InputData, fetch_file
 from bansong.base.schema import (
     ADDED_COLUMNS,
     CONTEXT_COLUMNS,
+    FILE,
     LABEL_COLUMNS,
     RECORD_COLUMNS,
     Alert,
@@ -46,14 +47,14 @@ from bansong.run.columns import (
 from bansong.run.options import WriteOptions
 from bansong.run.outputs import Outputs
 from bansong.run.report import Report
-from bansong.run.side_files import SideFiles
+from bansong.run.side_files import CARRIED, CARRIED_KEY, SideFiles
 from bansong.tables.columns import Chosen, kept_columns, listed_headers, named_column
 from bansong.tables.detect import EXTENSIONS, STREAM, keep_input, name_input, open_table, reading
 from bansong.tables.earlier_columns import EarlierColumns, added_later, find_earlier_columns
 from bansong.tables.inputs import NO_FILE_USABLE, InputFile
 from bansong.tables.nested import choose_nested, held_choice, unfold
 from bansong.tables.streams import unpacked_name
-from bansong.tables.table import Table, contract_name
+from bansong.tables.table import AS_FOUND, Table, contract_name
 
 OPTION_NOT_FOR_FORMAT: Final = Problem(
     "outputs.option_not_for_format", "{path}: {option} is for CSV files and workbooks, this output is {format}"
@@ -99,6 +100,8 @@ class PreparedTable:
     extras: tuple[str, ...] = ()
     lang: Lang = "en"  # the language of the headers of the added columns, and of the words in them
     earlier: EarlierColumns = field(default_factory=EarlierColumns)
+    merged: tuple[Mapping[str, object], ...] = ()  # inputs that became this table
+    carried: Mapping[str, str] = field(default_factory=dict)  # columns of the list of letters → ids of the user's
 
     @property
     def header_unsure(self) -> bool:
@@ -116,13 +119,12 @@ class PreparedTable:
         return engine.prepare(Records(self.rows, priority=priority))
 
 
-_READ_AS_FOUND: Final = ReadOptions()
 _WRITE_AS_READ: Final = WriteOptions()
 
 
 def prepare_table(
     table: Table,
-    read: ReadOptions = _READ_AS_FOUND,
+    read: ReadOptions = AS_FOUND,
     write: WriteOptions = _WRITE_AS_READ,
     engine: EngineKind | None = None,
 ) -> PreparedTable:
@@ -153,6 +155,7 @@ def prepare_table(
     # extra columns of an earlier run are computed again: they would not fit the new answers
     extras = checked_extra_columns((*write.extra_columns, *map(contract_name, earlier.extras)))
     added = (*ADDED_COLUMNS, *(LABEL_COLUMNS if write.with_outcomes else ()), *extras)
+    added = (FILE, *added) if write.merge else added
     layout, warnings = lay_out_columns(table.headers, write.prefix, ours, kept, added, lang)
     if write.headers not in (None, lang):
         warnings = (*warnings, gettext(_OTHER_HEADERS))
@@ -220,7 +223,22 @@ def prepare_output(
     if len(table.sheets) > 1:
         every = parameter("sheet", ALL_SHEETS)
         lost += (gettext("{option} takes every sheet that holds business numbers", option=every),)
-    return replace(prepared, warnings=(*prepared.warnings, *lost))
+    carried = columns_for_letters(prepared, write.letter_columns) if write.letters is not None else {}
+    return replace(prepared, warnings=(*prepared.warnings, *lost), carried=carried)
+
+
+def columns_for_letters(prepared: PreparedTable, asked: Sequence[str] = ()) -> dict[str, str]:
+    """Return the columns that a list of letters has besides (``CARRIED…``) → ids of the user's columns."""
+    from bansong.history.letters import key_columns
+
+    table = prepared.table
+    record = {part.column for choice in prepared.chosen.values() for part in choice.parts}
+    with reading(table):
+        keys = key_columns(table, {*prepared.earlier.places, *record})[:1]
+    names = [name for item in asked for name in item.split(",") if name.strip()]
+    places = [named_column(table, name, "letter_columns") for name in names]
+    marks = {**dict.fromkeys(places, CARRIED), **dict.fromkeys(keys, CARRIED_KEY)}
+    return {f"{marks[place]}{table.headers[place]}": table.ids[place] for place in dict.fromkeys([*keys, *places])}
 
 
 INPUT_CHANGED: Final = Problem("inputs.input_changed", "{path}: was changed while it was being verified; run again")
@@ -232,6 +250,7 @@ REVIEW_WITHOUT_NUMBERS: Final = Problem(
     "{table}: holds no business numbers, by which the choices of a review are known again; leave out {review}",
 )
 
+HOLDS_NO_TABLE: Final = gettext_noop("{path}: holds no table, and was passed over")
 _NAMED: Final = 5
 _PRIORITY: Final = "priority_value"
 _KEPT: Final = {  # columns of a kept record
@@ -330,7 +349,7 @@ class Surveyor:
                 if len(files) == 1:
                     raise
                 if file.listed and is_stray(file.path, error, self.read):
-                    strays.append(gettext("{path}: holds no table, and was passed over", path=file.path))
+                    strays.append(gettext(HOLDS_NO_TABLE, path=file.path))
                 else:
                     failed[str(file.path)] = _name_file(file.path, str(error))
         self.outputs.refuse_shared(files, ((one.file, one.target, one.sides) for one in found))
@@ -363,34 +382,53 @@ class Surveyor:
     ) -> tuple[Target, SideFiles, SurveyedTable]:
         table = resources.enter_context(open_input(file.path, data.path, self.read, sheet))
         resources.enter_context(reading(table))
-        target, sides = self._choose_outputs(file, data, table, several=several)
+        inputs = [file.path if is_remote(file.path) else data.path]
+        target, sides = self._choose_outputs(file, inputs, table, several=several)
         prepared = prepare_output(table, target, self.read, self.outputs.write, self.engine.kind)
+        return target, sides, self._survey_table(file, prepared, sides, sheet)
+
+    def _survey_table(
+        self, file: InputFile, prepared: PreparedTable, sides: SideFiles, sheet: str | None
+    ) -> SurveyedTable:
         if sides.review is not None and prepared.is_address_list:
-            raise UsageError(REVIEW_WITHOUT_NUMBERS, table=table.name, review=Option("review"))
+            raise UsageError(REVIEW_WITHOUT_NUMBERS, table=prepared.table.name, review=Option("review"))
         records = prepared.records_for(self.engine)
         plan = replace(self.plan_table(file, prepared, records), sheet=sheet) if self.plan_table else None
-        return target, sides, SurveyedTable(sheet, records, prepared.is_address_list, prepared, plan=plan)
+        return SurveyedTable(sheet, records, prepared.is_address_list, prepared, plan=plan)
+
+    def merge(self, files: Sequence[InputFile], name: str) -> InputSurvey:
+        """Survey several inputs as one table."""
+        from bansong.run.merge import merge_inputs  # few runs merge
+
+        found = merge_inputs(files, name, self.read, self.outputs.write.prefix, self.resources)
+        file, data = InputFile(Path(name), Path()), InputData(found.data)
+        target, sides = self._choose_outputs(file, [one.path for one in files], found.table, several=False)
+        prepared = prepare_output(found.table, target, found.read, self.outputs.write, self.engine.kind)
+        chosen = {role: replace(choice, **found.whys[role]) for role, choice in prepared.chosen.items()}
+        prepared = replace(prepared, chosen=chosen, merged=found.inputs)
+        table = self._survey_table(file, prepared, sides, None)
+        return InputSurvey((SurveyedInput(file, target, sides, (table,), data, _state_of(file.path, data)),), {}, ())
 
     def _choose_outputs(
-        self, file: InputFile, data: InputData, table: Table, *, several: bool
+        self, file: InputFile, inputs: Sequence[Path], table: Table, *, several: bool
     ) -> tuple[Target, SideFiles]:
         write = self.outputs.write
         target = self.outputs.target_of(file, table, self.resources, several=several)
         sides = self.outputs.sides_of(target, self.engine.local.gazetteer if self.engine.kind.answers_locally else None)
-        if sides.page is not None:
+        shared = SideFiles.of_run(write)
+        if shared.page is not None:
             from bansong.run.page import check_page  # few runs make a page
 
-            check_page(sides.page)
-        keep_apart(
-            {"input": file.path if is_remote(file.path) else data.path, **self.besides},
-            {
-                "output": target.path,
-                "manifest": as_path(write.manifest) if write.manifest is not None else None,
-                **sides.paths_by_use(),
-                "letter list": SideFiles.of_letters(write).letters,
-            },
-            write.in_place,
-        )
+            check_page(shared.page)
+        written = {
+            "output": target.path,
+            "manifest": as_path(write.manifest) if write.manifest is not None else None,
+            **sides.paths_by_use(),
+            "letter list": shared.letters,
+            "report": shared.page,
+        }
+        for path in inputs:
+            keep_apart({"input": path, **self.besides}, written, write.in_place)
         return target, sides
 
     def _sheets_of(self, file: InputFile, data: InputData) -> Sequence[str | None]:

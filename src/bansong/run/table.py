@@ -26,18 +26,19 @@ from bansong.engine.records import find_cross_row_features, with_found_features
 from bansong.history.labels import LabelHistory
 from bansong.run import accounting
 from bansong.run.columns import LABEL_DTYPES, Target, unknown_extra_columns, with_duplicates, with_extra_columns
-from bansong.run.manifest import record_of
+from bansong.run.manifest import digest_lists, record_of, remember_rows
 from bansong.run.outputs import Unpublished, publish_output
 from bansong.run.report import LetterHistory, Report, Versions, match_counts, sections
 from bansong.run.side_files import SideFiles, WrittenSides, mark_letters
 from bansong.run.survey import PreparedTable
 from bansong.tables.detect import write_table
-from bansong.tables.table import Enriched
+from bansong.tables.table import KEPT, Enriched, contract_name
 
 if TYPE_CHECKING:
     from bansong.base.options import StatusOptions
     from bansong.engine.address.gazetteer import Gazetteer
     from bansong.reference.statuses import RunStatuses
+    from bansong.run.decisions import Decisions
     from bansong.run.page_figures import PageFigures, RunChanges
 
 
@@ -103,6 +104,7 @@ class EngineStep:
 
 
 _FEW_CELLS: Final = 300_000  # 10,000 rows of 30 columns
+_FEW_ROWS: Final = 100  # so few that their columns need not be counted, which takes 2 ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class AnsweredRecords:
         answered = self.answers.of(with_found_features(rows, self.features))
         # The streaming engine cuts rows into a batch a core, and each batch has the fixed cost of all readings of an
         # address: two batches of 150 rows take twice the time of one of 300.
-        if self.count * len(answered.collect_schema()) <= _FEW_CELLS:
+        if self.count <= _FEW_ROWS or self.count * len(answered.collect_schema()) <= _FEW_CELLS:
             return answered.collect(engine="in-memory").lazy()
         return answered
 
@@ -188,6 +190,8 @@ class TableRun:
     with_outcomes: bool = False
     asked: RunStatuses | None = None  # what the tax authority was asked
     observe: Observe | None = None  # stands between the answered rows and what is written
+    recorded: Path | None = None  # name under which it is recorded what was written
+    decisions: Decisions | None = None  # what people wrote into an earlier output
 
     def plan(self, purchase: Purchase | None = None) -> Report:
         return self._report(purchase, plan=accounting.plan(self.rows))
@@ -204,6 +208,7 @@ class TableRun:
             log.info("run %s: %d rows to verify, output %s", self.start.run_id, rows_in, target.name)
             warnings: list[str] = []
             written = self._write_answers(answer(rows_in), files, rows_in, warnings.append)
+            decided = self.decisions.after(written.tallied, table.first_row) if self.decisions else None
             counts, foreign = accounting.row_counts_of(written.tallied), files.find_foreign()
             accounting.check_balance(rows_in, counts, written.count())
             emptied = written.beside.emptied if written.beside else None
@@ -217,6 +222,7 @@ class TableRun:
                 statuses=self._statuses(counts, written.tallied),
                 alerts=(
                     *self._alerts(counts, written),
+                    *(decided.alerts() if decided else ()),
                     *(
                         (accounting.emptied_alert if path == emptied else accounting.kept_alert)(path, kept[path])
                         for path in named
@@ -230,6 +236,7 @@ class TableRun:
                 input_sha256=files.sha256.result(),
                 input_version=data.version.label if data.version else None,
                 beside=written.beside,
+                decisions=decided,
                 backup=str(kept[target.path]) if target.path in kept else None,
                 kept={str(path): str(kept[path]) for path in named},
             )
@@ -261,18 +268,27 @@ class TableRun:
         # the tally is of the same pass: one of its own could disagree
         target, sides, purchase = files.target, files.sides, answered.answers.purchase
         answers = answered.of(accounting.with_plan_columns(self.rows))
+        carried = self.prepared.carried.items()
+        answers = answers.with_columns(pl.col(id_).cast(pl.String).alias(name) for name, id_ in carried)
         if self.with_outcomes:
             answers = _with_outcomes(answers, self.known.outcomes() if self.known else None)
+        if self.decisions is not None:
+            answers = self.decisions.apply(answers, self.prepared.lang)
         answers = self._with_extras(answers if self.observe is None else self.observe(answers))
         numbered = accounting.number_rows(answers)
-        more = (*accounting.PLAN_COUNTS, *accounting.FAILURE_COUNTS, *self.engine.counts())
-        tally = accounting.tally(numbered, (*more, *accounting.replaced_counts(self.prepared.earlier)))
+        more = [*accounting.PLAN_COUNTS, *accounting.FAILURE_COUNTS, *self.engine.counts()]
+        more += accounting.replaced_counts(self.prepared.earlier) + (self.decisions.tally() if self.decisions else [])
+        more += digest_lists(numbered.collect_schema().names(), rows_in) if self.recorded else []
+        tally = accounting.tally(numbered, more)
         summary = sections if target.summary else None
         record = frozenset(choice.column for choice in self.prepared.chosen.values())
         table, layout, lang = self.prepared.table, self.prepared.layout, self.prepared.lang
         result = Enriched(table, numbered, layout, tally, summary, record, warn, lang)
         counts, count_written = write_table(result, files.temporary, target.format, target.encoding)
-        tallied = counts.row(0, named=True)
+        headers = [header for column, header in layout if contract_name(column) != KEPT]
+        tallied = remember_rows(
+            counts, self.recorded, headers, decided=self.decisions is not None and not self.decisions.rows.is_empty()
+        )
         if purchase is not None:
             purchase = replace(purchase, agreement=self.engine.agreement(tallied))
         beside = sides.write(result, target, rows_in) if sides.wanted else None
@@ -319,6 +335,7 @@ class TableRun:
             input=str(self.path),
             table=self.prepared.table.name,
             columns=chosen,
+            merged=self.prepared.merged,
             versions=versions_of(self.engine, self.known),
             plan=plan,
             statuses=statuses,

@@ -27,7 +27,6 @@ from bansong.tables.headers import (
 )
 from bansong.tables.roles import (
     CONFIDENCE,
-    SAMPLE_ROWS,
     ColumnCandidates,
     holds_address,
     is_filled,
@@ -36,7 +35,7 @@ from bansong.tables.roles import (
     quote_column,
     spell_column,
 )
-from bansong.tables.table import TEXTS, Table
+from bansong.tables.table import SAMPLE_ROWS, TEXTS, Table
 
 NUMBER_COLUMN_NOT_FOUND: Final = Problem(
     "columns.number_column_not_found",
@@ -175,7 +174,7 @@ def _sample(table: Table, places: Collection[int]) -> pl.DataFrame:
     read = [
         id_ for at, id_ in enumerate(table.ids) if at in places and (schema[id_].is_numeric() or schema[id_] in TEXTS)
     ]
-    rows = table.frame.head(SAMPLE_ROWS).select(pl.col(read).cast(pl.String)).collect()
+    rows = table.head(SAMPLE_ROWS).select(pl.col(read).cast(pl.String)).collect()
     blank, unread = pl.repeat(None, rows.height, dtype=pl.String), set(table.ids).difference(read)
     return rows.with_columns(blank.alias(id_) for id_ in table.ids if id_ in unread).select(table.ids)
 

@@ -18,6 +18,7 @@ from bansong.base.schema import (
     ACTIONS,
     ADDED_COLUMNS,
     BIZ_STATUSES,
+    DECIDED_MARKS,
     EARLIER_WORDS,
     EXTRA_COLUMNS,
     GRADES,
@@ -28,8 +29,8 @@ from bansong.base.schema import (
     REASON_SEPARATOR,
     ROW_STATUSES,
 )
-from bansong.tables.roles import PROVINCE, SAMPLE_ROWS
-from bansong.tables.table import Table, contract_name
+from bansong.tables.roles import PROVINCE
+from bansong.tables.table import SAMPLE_ROWS, Table, contract_name
 
 _MANY: Final = 6  # users do not have so many of the nine headers
 _SOME: Final = 3
@@ -146,7 +147,7 @@ def _judge(table: Table, candidates: Sequence[_Candidate]) -> list[_Candidate]:
     ids = table.ids
     schema = table.frame.collect_schema()
     cells = {one: _text(pl.col(ids[one.place]), schema[ids[one.place]]) for one in candidates}
-    sample = table.frame.head(SAMPLE_ROWS).select(cell.alias(f"c{one.place}") for one, cell in cells.items()).collect()
+    sample = table.head(SAMPLE_ROWS).select(cell.alias(f"c{one.place}") for one, cell in cells.items()).collect()
     shares = sample.select(_is_ours(one.name, _cell(one)).mean().alias(f"c{one.place}") for one in candidates)
     has_own_words = _has_own_words(sample, candidates)
     judged = [replace(one, level=_level(one, shares[f"c{one.place}"].item(), has_own_words)) for one in candidates]
@@ -245,7 +246,9 @@ def _other_notes(sample: pl.DataFrame, judged: Sequence[_Candidate]) -> list[_Ca
     """Find the user's own columns of notes. They have notes mostly in answered rows, ours in unanswered ones."""
     answered = [_cell(one).is_in(_ANSWERED) for one in _candidates_of(judged, "row_status", _PROVED)[:1]]
     notes = _candidates_of(judged, "row_note", _OPEN) if answered else []
-    shares = {one: sample.filter(_is_filled(one)).select(answered[0].mean()).item() for one in notes}
+    marked = "|".join(DECIDED_MARKS.values())  # ours, in answered rows
+    own = {one: _is_filled(one) & ~_cell(one).str.contains(marked) for one in notes}
+    shares = {one: sample.filter(filled).select(answered[0].mean()).item() for one, filled in own.items()}
     return [one for one, share in shares.items() if (share or 0.0) > 1 - _FEW]
 
 

@@ -14,7 +14,7 @@ from bansong.base.errors import InputError, Problem
 from bansong.base.messages import gettext, gettext_noop
 from bansong.tables.detect import write_table
 from bansong.tables.headers import has_role
-from bansong.tables.table import FRAME, Enriched, Format, Table, column_ids, escape_formula, positional
+from bansong.tables.table import FRAME, Enriched, Format, Section, Table, column_ids, escape_formula, positional
 
 NOT_A_TABLE: Final = Problem(
     "files.not_a_table", "a {name} is no table; give a polars, pandas or pyarrow one, or a file to enrich()"
@@ -195,12 +195,18 @@ def _text(value: Any) -> str | None:
 
 
 def write_frame(
-    frame: pl.DataFrame | pl.LazyFrame, target: Path, format: Format, theirs: Iterable[str]
+    frame: pl.DataFrame | pl.LazyFrame,
+    target: Path,
+    format: Format,
+    theirs: Iterable[str],
+    sections: tuple[Section, ...] = (),
 ) -> tuple[pl.DataFrame, Callable[[], int]]:
     """Write a frame that bansong made. No cell of the columns ``theirs`` (texts of the user) may begin a formula."""
+    # ``sections``: of a second sheet
     if format.can.formulas:
         frame = frame.with_columns(map(escape_formula, theirs))
     table = read(frame)
     layout = tuple(zip(table.ids, table.headers, strict=True))
-    result = Enriched(table, table.frame, layout, table.frame.select(pl.len().alias("rows")))
+    rows = table.frame.select(pl.len().alias("rows"))
+    result = Enriched(table, table.frame, layout, rows, (lambda _: sections) if sections else None)
     return write_table(result, target, format, "utf-8-sig" if format.takes("encoding") else None)

@@ -24,6 +24,7 @@ Purpose = Literal["mail", "delivery", "business", "billing", "head office", "sit
 Notation = Literal["road", "any", "lot"]
 
 _LEVELS: Final = ("sure", "likely")
+_LISTS: Final = (*_LEVELS, "contains", "never", "ends")
 _CONFIDENCE: Final = {"sure": 1.0, "likely": 0.8, "contains": 0.6}
 _CACHED_HEADERS: Final = 1 << 16  # a sheet has up to 16,384 headers
 _PUNCTUATION: Final = re.compile(r"[\s_\-.·/()\[\]{}*'\"]+")
@@ -106,7 +107,7 @@ def level_of(role: str, header: str) -> str | None:
             return level
     if any(word in _plain(header) for word in words["contains"]) and not is_trap(role, header):
         return "contains"
-    return "contains" if _plain(header).endswith(tuple(words.get("ends", ()))) else None
+    return "contains" if _plain(header).endswith(tuple(words["ends"])) else None
 
 
 def rate_header(table: Table, role: str, place: int) -> Choice | None:
@@ -165,7 +166,9 @@ def split_number(header: str) -> tuple[str, int] | None:
 def _synonyms() -> dict[str, dict[str, frozenset[str]]]:
     text = files("bansong.tables").joinpath("headers.toml").read_text(encoding="utf-8")
     return {
-        role: {level: frozenset(map(_plain, words)) for level, words in levels.items()}
+        role: {
+            level: frozenset(map(_plain, levels.get(level, ()))) for level in (*_LEVELS, "contains", "never", "ends")
+        }
         for role, levels in tomllib.loads(text).items()
     }
 
@@ -336,10 +339,9 @@ def _rows_with_numbers(rows: Sequence[Row]) -> tuple[set[int], list[int]]:
     # with thousands separators it is an amount, as title rows have
     cells = [(place, cell) for place, row in enumerate(rows) for cell in row if cell and "," not in cell]
     frame = pl.DataFrame(cells, schema={"row": pl.Int64, "cell": pl.String}, orient="row")
-    digits = business_number.compact_expr(pl.col("cell"))
-    found = frame.select("row", digits.alias("digits"), business_number.is_valid_expr(pl.col("cell")).alias("valid"))
-    ten = found.filter(pl.col("digits").is_not_null())
-    sure = ten.filter(pl.col("valid") & ~pl.col("digits").str.starts_with("0"))  # 031-123-4567 is a telephone number
+    ten = frame.select("row", digits=business_number.compact_expr(pl.col("cell"))).drop_nulls()
+    valid = business_number.checksum_expr(pl.col("digits").cast(pl.UInt64))
+    sure = ten.filter(valid & ~pl.col("digits").str.starts_with("0"))  # 031-123-4567 is a telephone number
     return set(ten["row"]), sorted(set(sure["row"]))
 
 

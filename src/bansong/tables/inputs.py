@@ -72,9 +72,9 @@ class InputFile:
 
 
 def collect_inputs(
-    given: Sequence[str | Path], output_folder: Path | None, read_besides: Sequence[Path]
+    given: Sequence[str | Path], outputs: Sequence[Path], read_besides: Sequence[Path]
 ) -> tuple[list[InputFile], tuple[str, ...]]:
-    """Return the input files, each once, and notes on other files in the given folders."""
+    """Return the input files, each once, and notes on other files in the given folders; ``outputs`` are none."""
     if not given:
         raise UsageError(INPUT_NOT_GIVEN)
     if any(Path(one) == STREAM for one in given):
@@ -82,7 +82,7 @@ def collect_inputs(
     files, again = _each_once([file for one in given for file in find_files(one)])
     same = gettext_noop("{path}: is the same file as {other}, and is enriched once")
     notes = [gettext(same, path=path, other=other) for path, other in again.items()]
-    reasons = [_why_passed_over(file, output_folder, read_besides) for file in files]
+    reasons = [_why_passed_over(file, outputs, read_besides) for file in files]
     kept = [file for file, why in zip(files, reasons, strict=True) if why is None]
     notes += filter(None, reasons)
     if not kept:
@@ -159,10 +159,10 @@ def refuse_alike(paths: Iterable[Path]) -> None:
             raise UsageError(URLS_TOO_ALIKE, path=path)
 
 
-def _why_passed_over(one: InputFile, output_folder: Path | None, read_besides: Sequence[Path]) -> str | None:
+def _why_passed_over(one: InputFile, outputs: Sequence[Path], read_besides: Sequence[Path]) -> str | None:
     if one.path.name.startswith("~$"):  # the shell expanded `*.xlsx`
         return gettext("{path}: is what Excel leaves beside an open workbook, and was passed over", path=one.path)
-    if _EARLIER.fullmatch(one.path.name) or _is_in(one, output_folder):
+    if _EARLIER.fullmatch(one.path.name) or any(_is_in(one, path) for path in outputs):
         return gettext("{path}: is the output of an earlier run, and was passed over", path=one.path)
     if one.listed and _BACKUP.fullmatch(one.path.name):
         return gettext("{path}: is a backup of an earlier run, and was passed over", path=one.path)
@@ -171,10 +171,11 @@ def _why_passed_over(one: InputFile, output_folder: Path | None, read_besides: S
     return None
 
 
-def _is_in(one: InputFile, folder: Path | None) -> bool:
-    if folder is None or not one.listed:
+def _is_in(one: InputFile, output: Path) -> bool:
+    # ``output``: a folder or a file
+    if not one.listed:
         return False
-    whole, base = folder.resolve(), one.base.resolve()
+    whole, base = output.resolve(), one.base.resolve()
     return whole != base and one.path.resolve().is_relative_to(whole) and whole.is_relative_to(base)
 
 

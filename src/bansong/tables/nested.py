@@ -98,7 +98,7 @@ def _unfold_leaves(table: Table, leaves: Sequence[_Leaf]) -> Table:
     headers = (*table.headers, *(leaf.header for leaf in leaves))
     ids = column_ids(len(headers))[len(table.headers) :]
     frame = table.frame.with_columns(leaf.value.alias(id_) for leaf, id_ in zip(leaves, ids, strict=True))
-    return replace(table, frame=frame, headers=headers)
+    return replace(table, frame=frame, headers=headers, beginning=None)
 
 
 def held_choice(table: Table, choice: Choice) -> Choice:
@@ -149,7 +149,7 @@ def _json_texts(table: Table) -> _Texts:
         return {}
     schema = table.frame.collect_schema()
     ids = {id_: place for place, id_ in enumerate(table.ids) if schema[id_] == pl.String}
-    sample = table.frame.select(list(ids)).head(_SAMPLE).collect()
+    sample = table.head(_SAMPLE).select(list(ids)).collect()
     objects = sample.select(is_json(pl.all()).fill_null(False))
     found: _Texts = {}
     for id_, place in ids.items():
@@ -251,7 +251,7 @@ def _best_leaf(table: Table, leaves: Sequence[_Leaf], role: str) -> _Leaf:
         return leaves[0]
     values = [leaf.value.cast(pl.String, strict=False) for leaf in leaves]
     held = [holds_address(value).mean().fill_null(0.0).alias(str(at)) for at, value in enumerate(values)]
-    shares = table.frame.head(_SAMPLE).select(held).collect().row(0)
+    shares = table.head(_SAMPLE).select(held).collect().row(0)
     return leaves[shares.index(max(shares))]
 
 

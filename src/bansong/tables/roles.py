@@ -23,7 +23,7 @@ from bansong.tables.headers import (
     purpose_of,
     rate_header,
 )
-from bansong.tables.table import Table
+from bansong.tables.table import SAMPLE_ROWS, Table
 
 SEVERAL_ADDRESS_COLUMNS: Final = Problem(
     "columns.several_address_columns",
@@ -57,7 +57,6 @@ _WIDTHS: Final = (3, 2, 5)
 _JSON: Final = r"""^\s*(?:\{\s*["}]|\[\s*[\[{"\]])"""
 CONFIDENCE: Final = 0.5  # confidence in a column that only its content chose
 
-SAMPLE_ROWS: Final = 1000
 _NOTATIONS: Final[tuple[Notation, ...]] = ("road", "any", "lot")
 _KINDS: Final[Mapping[Purpose, str]] = {
     "mail": gettext_noop("a mailing address"),

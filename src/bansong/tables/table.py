@@ -19,7 +19,7 @@ from bansong.base.errors import InputError, OutputError, Problem
 from bansong.base.messages import Lang, advise, gettext, gettext_noop, parameter
 from bansong.base.option import specs_of
 from bansong.base.options import ReadOptions
-from bansong.base.schema import REASON_SEPARATOR
+from bansong.base.schema import OUR_COLUMNS, REASON_SEPARATOR
 from bansong.tables.streams import File
 
 FILE_UNREADABLE: Final = Problem("files.file_unreadable", "{path}: cannot be read: {reason}")
@@ -163,7 +163,9 @@ BINARY_NOT_WRITABLE: Final = Problem(
 )
 
 TEXTS: Final = (pl.String, pl.Categorical, pl.Enum)
+KEPT: Final = "kept"  # contract name of columns that people added to an earlier output: `kept+1`, `kept+2`, …
 RAW: Final = "raw"  # a JSON table's extra column: the text of each object as it stands in the file
+SAMPLE_ROWS: Final = 1000  # rows by which columns are chosen
 _SHOWN_HEADERS: Final = 5
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _ABOVE_FORMULA: Final = "A"  # the first text behind all that begin with one of :data:`_FORMULA`
@@ -194,6 +196,7 @@ class Table:
     sheets: tuple[str, ...] = ()  # a workbook's visible ones with business numbers, if the reader looked for them
     first_row: int = 1  # its number in messages
     loose: bool = False  # it may be no table at all, but prose in one column or a single JSON object
+    beginning: pl.LazyFrame | None = None  # `SAMPLE_ROWS` or more, if ``frame`` reads far ahead
 
     @property
     def path(self) -> Path | None:
@@ -202,6 +205,9 @@ class Table:
     @property
     def ids(self) -> list[str]:
         return column_ids(len(self.headers))
+
+    def head(self, rows: int) -> pl.LazyFrame:
+        return (self.frame if self.beginning is None else self.beginning).head(rows)
 
     def count(self) -> int:
         if self.rows is not None:
@@ -261,8 +267,13 @@ def contract_name(column: str) -> str:
     return column.partition("+")[0]
 
 
+def is_added(column: str) -> bool:
+    """Whether a column of an output is behind the input's: ours, or one that people added to an earlier output."""
+    return contract_name(column) in (*OUR_COLUMNS, KEPT)
+
+
 def with_copies(frame: pl.LazyFrame, layout: Sequence[tuple[str, str]]) -> pl.LazyFrame:
-    copies = [column for column, _ in layout if column != contract_name(column)]
+    copies = [column for column, _ in layout if contract_name(column) not in (column, KEPT)]
     return frame.with_columns(pl.col(contract_name(column)).alias(column) for column in copies)
 
 

@@ -181,23 +181,23 @@ ROWS_AT_ONCE: Final = 100_000  # of small batches: with a gazetteer a batch has 
 BYTES_AT_ONCE: Final = 64 << 20
 
 
-def gather_rows(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Join small batches of ``frame`` to about :data:`ROWS_AT_ONCE` rows or :data:`BYTES_AT_ONCE` bytes each.
+def gather_rows(frame: pl.LazyFrame, least: int = ROWS_AT_ONCE) -> pl.LazyFrame:
+    """Join small batches of ``frame`` to at least ``least`` rows or :data:`BYTES_AT_ONCE` bytes each.
 
     A query of its own collects ``frame`` while another reads the result, so that both run at the same time.
     """
-    return register_io_source(partial(_gather_batches, frame), schema=frame.collect_schema(), is_pure=True)
+    return register_io_source(partial(_gather_batches, frame, least), schema=frame.collect_schema(), is_pure=True)
 
 
 def _gather_batches(
-    frame: pl.LazyFrame, columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _size: int | None
+    frame: pl.LazyFrame, least: int, columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, *_: Any
 ) -> Iterator[pl.DataFrame]:
     frame = frame if predicate is None else frame.filter(predicate)
     frame = frame if rows is None else frame.head(rows)
     held: list[pl.DataFrame] = []
     for batch in (frame if columns is None else frame.select(columns)).collect_batches(maintain_order=True):
         held.append(batch)
-        full = sum(one.height for one in held) >= ROWS_AT_ONCE
+        full = sum(one.height for one in held) >= least
         if full or sum(one.estimated_size() for one in held) >= BYTES_AT_ONCE:
             yield pl.concat(held, rechunk=True)
             held = []

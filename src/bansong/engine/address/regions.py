@@ -256,7 +256,11 @@ class Head(NamedTuple):
 
 
 class Heads(TextIndex):
-    """Spellings of regions at the beginning of an address, and what they mean; those without 시, 군, 구 come last."""
+    """An index of the region names that an address can begin with, such as 서울특별시 강남구 or 서울 강남.
+
+    ``meanings`` maps each name to its region. Names without the ending 시, 군 or 구 (``bare``, as 서울 강남) start at
+    position ``first_bare``, those without the ending 구 (``narrow``) at ``first_narrow``.
+    """
 
     def __init__(self, meanings: dict[str, Head]) -> None:
         super().__init__(meanings)

@@ -175,16 +175,19 @@ def assess(
     return frame.with_columns(pl.col("bv:risk").struct.field(*ADDED)).drop("bv:risk", _GIVEN)
 
 
+_CODES: Final = [pl.lit(code, pl.UInt8) for code in range(1 + max(map(len, FEATURES.values())))]
+
+
 def _level_codes(levels: dict[str, Levels]) -> list[pl.Expr]:
     codes = []
     for feature, names in FEATURES.items():
-        code = pl.lit(0, pl.UInt8)
+        code = _CODES[0]
         for place, name in reversed(list(enumerate(names, 1))):
             if name not in levels.get(feature, {}):
                 continue
-            code = pl.when(levels[feature][name]).then(pl.lit(place, pl.UInt8)).otherwise(code)
+            code = pl.when(levels[feature][name]).then(_CODES[place]).otherwise(code)
         if feature not in WITHOUT_ASSESSMENT:
-            code = pl.when(ASSESSABLE).then(code).otherwise(pl.lit(0, pl.UInt8))
+            code = pl.when(ASSESSABLE).then(code).otherwise(_CODES[0])
         codes.append(code.alias(f"level:{feature}"))
     return codes
 

@@ -64,13 +64,6 @@ def _odd_address() -> pl.Expr:
     return pl.when(pl.col(WRITING) == "odd").then("address")
 
 
-# optional columns for `levels`: of the registry, and others; the last two contain names of levels
-OPTIONAL: Final = (
-    *("taxation", "merged", "registry_name"),
-    *("confirmed", "crowded", "several_addresses", "history", "region"),
-)
-
-
 def levels(
     today: date,
     *,
@@ -81,7 +74,7 @@ def levels(
     numbers: bool = True,
 ) -> dict[str, Levels]:
     """Return the possible levels of each feature as Boolean expressions; the first level that is true counts."""
-    # `stale_after`: days for which a status is valid; `columns`: those of OPTIONAL that the frame has
+    # `stale_after`: days for which a status is valid; `columns`: those of `_optional` that the frame has
     fresh = (pl.col("as_of") >= today - timedelta(days=stale_after)).fill_null(False)
     unchecked = "without_numbers" if not numbers else "not_found" if registry else "not_checked"
     possible = _status(today, fresh, unchecked) | _always(today, gazetteer=gazetteer, numbers=numbers)

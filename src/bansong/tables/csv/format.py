@@ -30,6 +30,7 @@ from bansong.tables.headers import LOOK, Heading, find_heading, headless, headle
 from bansong.tables.streams import File, HoldEnd, open_file, packing_of, sink, unpacked_name
 from bansong.tables.table import (
     RAW,
+    SAMPLE_ROWS,
     Enriched,
     Table,
     Verbs,
@@ -237,12 +238,7 @@ T = TypeVar("T")
 
 _TWO: Final = gettext_noop(", or if files of two encodings were put together, save both as UTF-8 first")
 _SPACE: Final = SPACE.encode()
-
-
-def read(file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
-    """Open a CSV file as a table of text columns: blank cells are null, quoted blank ones ``""``."""
-    # The same pass checks the file and copies it if polars cannot read it (other encodings than UTF-8, bare CR, …).
-    return decode_file(file, wanted.encoding, lambda coding: _read(file, coding, wanted, resources))
+_BEGINNING: Final = 1 << 20
 
 
 def decode_file(file: File, encoding: str | None, read: Callable[[Coding], T]) -> T:
@@ -262,7 +258,7 @@ def decode_file(file: File, encoding: str | None, read: Callable[[Coding], T]) -
     raise InputError(ENCODING_MISMATCHED, failure=first, **said) from first
 
 
-def explain_error(file: File, dialect: Dialect, error: BaseException) -> InputError:
+def _explain_error(file: File, dialect: Dialect, error: BaseException) -> InputError:
     try:
         with ExitStack() as resources:
             repair(file.path, _plain_copy(file, dialect.coding, resources), _private(resources), dialect)
@@ -271,11 +267,6 @@ def explain_error(file: File, dialect: Dialect, error: BaseException) -> InputEr
     except Undecodable as reason:
         return InputError(f"{file.path}: {reason}")
     return InputError(CSV_UNREADABLE, path=file.path, reason=str(error).splitlines()[0])
-
-
-def written_rows(file: File, dialect: Dialect, resources: ExitStack) -> int:
-    source = file.data if dialect.coding.is_plain else _plain_copy(file, dialect.coding, resources)
-    return Table(_scan(source, dialect), dialect.header, FORMATS["csv"], file.path.name).count()
 
 
 def _plain_copy(file: File, coding: Coding, resources: ExitStack) -> Path:
@@ -289,11 +280,12 @@ def _read(file: File, coding: Coding, wanted: ReadOptions, resources: ExitStack)
     dialect, headers = _sniff_dialect(file, coding, wanted)
     source = file.data if coding.is_plain else _private(resources)
     start = len(coding.mark) if coding.is_plain else 0
+    beginning = None
     found: Survey | Repaired = (survey := Survey(file.path, dialect, source, start, _private(resources)))
     with nullcontext() if coding.is_plain else source.open("wb") as out:
         regular, raw_spaces = _survey_blocks(file, coding, survey, out)
     if regular:
-        frame = _scan(source, dialect)
+        frame, beginning = _scan(source, dialect), _first_rows(survey.records(), dialect)
         if dialect.headed or dialect.skip or not start:  # else a mark stands before the first cell
             dialect = replace(dialect, records=survey.records())
     else:
@@ -303,7 +295,7 @@ def _read(file: File, coding: Coding, wanted: ReadOptions, resources: ExitStack)
     try:
         width = len(frame.collect_schema())
     except pl.exceptions.PolarsError as error:
-        raise explain_error(file, dialect, error) from error
+        raise _explain_error(file, dialect, error) from error
     if width != len(headers):
         raise InputError(HEADER_LINE_UNREADABLE, path=file.path)
     return Table(
@@ -318,10 +310,19 @@ def _read(file: File, coding: Coding, wanted: ReadOptions, resources: ExitStack)
         titles=dialect.titles if dialect.headed else 0,
         rows=found.rows,
         loose=len(headers) == 1,
+        beginning=beginning,
     )
 
 
-def _scan(source: Path, dialect: Dialect) -> pl.LazyFrame:
+def _first_rows(records: LineFile, dialect: Dialect) -> pl.LazyFrame | None:
+    with records.path.open("rb") as file:  # the reader of a file reads 130 MB ahead
+        lines = file.read(_BEGINNING)
+    if records.marked or lines.count(b"\n") - records.above < SAMPLE_ROWS:
+        return None
+    return _scan(lines[: lines.rindex(b"\n") + 1], dialect)
+
+
+def _scan(source: Path | bytes, dialect: Dialect) -> pl.LazyFrame:
     ids = column_ids(len(dialect.header))
     return pl.scan_csv(
         source,
@@ -366,31 +367,12 @@ _CHUNK: Final = 1 << 20
 _TEXTLESS: Final = {"bounce_prob", "bounced", "bounced_at", "duplicate_of"}
 
 
-def write(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
-    dialect = dialect_for(result.table, target, result.encoding)
-    query, style = _cells(result), "necessary"
-    if dialect.quoted:
-        query, style = _quote_cells(query, result, dialect), "never"
-    heading = _heading(result, dialect)
-    return _send(result, dialect, stream, query, heading, quote_style=style, line_terminator=_line_end(dialect))
-
-
-def extends(result: Enriched, target: Path) -> bool:
-    """Whether a CSV output can be the input's own lines with columns appended."""
-    own, dialect = result.table.source, dialect_for(result.table, target, result.encoding)
-    if not isinstance(own, Dialect) or own.records is None or own.delimiter != dialect.delimiter:
-        return False
-    ids = result.table.ids
-    return len(result.layout) > len(ids) and [column for column, _ in result.layout][: len(ids)] == ids
-
-
-def extend(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
-    """Write the input's own lines with columns appended, if :func:`extends` allows it."""
-    dialect = dialect_for(result.table, target, result.encoding)
+def _append_cells(result: Enriched, dialect: Dialect, records: LineFile) -> tuple[pl.LazyFrame, str, str]:
+    """Return the input's own lines with the added cells, the heading, and the line end."""
     added = replace(result, layout=result.layout[len(result.table.headers) :])
     cells = _quote_cells(_cells(added), added, dialect)
-    records, line_end = cast(LineFile, dialect.records), _line_end(dialect)
-    query = pl.concat([pl.scan_lines(records.path, name=RAW, glob=False).slice(records.above), cells], how="horizontal")
+    line_end: str = _line_end(dialect)
+    query = pl.concat([records.scan(), cells], how="horizontal")
     if records.marked:
         query, line_end = query.with_columns(_unmark(cells.collect_schema().names()[-1], dialect)), "\n"
     heading = _heading(result, dialect)
@@ -398,7 +380,7 @@ def extend(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
         own = line.removesuffix("\n").removesuffix("\r")
         ours = _header_row([header for _, header in added.layout], dialect, line[len(own) :] or _line_end(dialect))
         heading = f"{dialect.prolog}{own}{dialect.delimiter}{ours}"
-    return _send(result, dialect, stream, query, heading, quote_style="never", line_terminator=line_end)
+    return query, heading, line_end
 
 
 def _unmark(last: str, dialect: Dialect) -> list[pl.Expr]:
@@ -409,21 +391,23 @@ def _unmark(last: str, dialect: Dialect) -> list[pl.Expr]:
 
 
 def _send(
-    result: Enriched, dialect: Dialect, stream: BinaryIO, query: pl.LazyFrame, heading: str, **form: Any
-) -> pl.DataFrame:
-    stream.write(dialect.coding.mark)
+    result: Enriched, dialect: Dialect, target: Path, query: pl.LazyFrame, heading: str, line_end: str, style: Any
+) -> Written:
     lacking: list[str] = []
-    try:
-        with _sink(stream, dialect, lacking, keep_end=dialect.ended or len(result.layout) == 1) as sink:
-            sink.write(heading.encode())
-            sink.flush()
-            written = query.sink_csv(sink, include_header=False, separator=dialect.delimiter, lazy=True, **form)
-            _, tally = pl.collect_all([written, result.tally], engine="streaming")
-    except Exception as error:  # polars does not pass on what it was, only what it said
-        if not lacking:
-            raise
-        raise _unwritable(result, dialect, lacking[0]) from error
-    return tally
+    form: dict[str, Any] = {"separator": dialect.delimiter, "line_terminator": line_end, "quote_style": style}
+    with sink(target, packing_of(target)) as stream:
+        stream.write(dialect.coding.mark)
+        try:
+            with _sink(stream, dialect, lacking, keep_end=dialect.ended or len(result.layout) == 1) as out:
+                out.write(heading.encode())
+                out.flush()
+                written = query.sink_csv(out, include_header=False, lazy=True, **form)
+                _, tally = pl.collect_all([written, result.tally], engine="streaming")
+        except Exception as error:  # polars does not pass on what it was, only what it said
+            if not lacking:
+                raise
+            raise _unwritable(result, dialect, lacking[0]) from error
+    return Written(tally)
 
 
 def _cells(result: Enriched) -> pl.LazyFrame:
@@ -436,7 +420,7 @@ def _cells(result: Enriched) -> pl.LazyFrame:
     return _format_times(flat(titled))
 
 
-def dialect_for(table: Table, target: Path, encoding: str | None) -> Dialect:
+def _dialect_for(table: Table, target: Path, encoding: str | None) -> Dialect:
     """Return the output's dialect: the input's, except for ``encoding`` and the delimiter of another extension."""
     dialect = table.source if isinstance(table.source, Dialect) else Dialect()
     delimiter = dialect.delimiter
@@ -566,25 +550,35 @@ class CsvVerbs(Verbs):
     """CSV and TSV, in the dialect of the input."""
 
     def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
-        return read(file, wanted, resources)
+        # blank cells are null, quoted blank ones ""; the pass that checks the file copies it if polars cannot read it
+        return decode_file(file, wanted.encoding, lambda coding: _read(file, coding, wanted, resources))
 
     def splice(self, result: Enriched, target: Path) -> Written | None:
-        if not extends(result, target):
+        own, dialect = result.table.source, _dialect_for(result.table, target, result.encoding)
+        if not isinstance(own, Dialect) or own.records is None or own.delimiter != dialect.delimiter:
             return None
-        with suppress(pl.exceptions.ShapeError), sink(target, packing_of(target)) as stream:
-            return Written(extend(result, target, stream))
-        return None  # there is not one answer a record, as the balance of what is rendered says
+        ids = result.table.ids
+        if len(result.layout) == len(ids) or [column for column, _ in result.layout][: len(ids)] != ids:
+            return None
+        with suppress(pl.exceptions.ShapeError):  # not one answer a record: the balance of what is rendered says so
+            return _send(result, dialect, target, *_append_cells(result, dialect, own.records), "never")
+        return None
 
     def render(self, result: Enriched, target: Path) -> Written:
-        with sink(target, packing_of(target)) as stream:
-            return Written(write(result, target, stream))
+        dialect = _dialect_for(result.table, target, result.encoding)
+        query, style = _cells(result), "necessary"
+        if dialect.quoted:
+            query, style = _quote_cells(query, result, dialect), "never"
+        return _send(result, dialect, target, query, _heading(result, dialect), _line_end(dialect), style)
 
     def count(self, result: Enriched, path: Path) -> int:
+        dialect = _dialect_for(result.table, path, result.encoding)
         with ExitStack() as resources:
             file = open_file(path, resources)
-            return written_rows(file, dialect_for(result.table, path, result.encoding), resources)
+            source = file.data if dialect.coding.is_plain else _plain_copy(file, dialect.coding, resources)
+            return Table(_scan(source, dialect), dialect.header, self.format, path.name).count()
 
     def explain(self, table: Table, error: BaseException) -> InputError:
         if table.file is None or not isinstance(table.source, Dialect):
             return super().explain(table, error)
-        return explain_error(table.file, table.source, error)
+        return _explain_error(table.file, table.source, error)

@@ -8,13 +8,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from bansong.base.errors import InputError, Problem
 from bansong.base.messages import advise, gettext, ngettext
-from bansong.tables.table import column_ids
+from bansong.tables.table import RAW, column_ids
 
 if TYPE_CHECKING:
     from bansong.tables.csv.format import Dialect
@@ -42,6 +43,7 @@ TOO_LONG_HEADLESS: Final = Problem(
 
 NAMED: Final = 20
 _OPEN: Final = 4 << 20
+_PART: Final = 1 << 20
 _SHAPES: Final = 10_000
 _QUOTED: Final = re.compile(rb'"[^"]*+"')
 
@@ -77,6 +79,19 @@ class LineFile:
     above: int  # number of lines above the first record
     # NUL, which no table holds, stands for a line break in a cell, and behind a line that ends otherwise than most
     marked: bool = False
+
+    def scan(self) -> pl.LazyFrame:
+        """Return the records as column :data:`RAW`, a line each."""
+        # in parts: scan_lines of a path reads 250 MB ahead
+        return register_io_source(self._read, schema={RAW: pl.String})
+
+    def _read(self, *_: Any) -> Iterator[pl.DataFrame]:
+        with self.path.open("rb") as file:
+            for _above in range(self.above):
+                file.readline()
+            while part := file.read(_PART):
+                whole = b"\n" + part + file.readline()  # a line that begins with x\x01 looks like a packed file
+                yield pl.scan_lines(whole, name=RAW).collect(engine="in-memory").slice(1)
 
 
 class Survey:

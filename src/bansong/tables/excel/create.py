@@ -14,12 +14,13 @@ from zipfile import ZipFile
 import polars as pl
 
 from bansong.base.errors import OutputError, Problem
-from bansong.base.messages import gettext
-from bansong.base.schema import ACTIONS, GRADES
+from bansong.base.messages import gettext, gettext_noop
+from bansong.base.schema import ACTIONS, GRADES, word_of
 from bansong.tables.excel import sheet_xml
-from bansong.tables.excel.package import SHEET, SUMMARY, apply_edits, copy_package, read_part, sheet_parts
+from bansong.tables.excel.package import GUIDE, SHEET, SUMMARY, apply_edits, copy_package, read_part, sheet_parts
 from bansong.tables.excel.sheet_xml import (
-    GRADE_COLOURS,
+    COLOURED,
+    COLOURS,
     SheetXml,
     Style,
     column_letter,
@@ -45,8 +46,32 @@ CELL_TOO_LONG: Final = Problem(
     "workbook holds; write CSV or Parquet",
 )
 
+_MEANINGS: Final = {
+    "biz_status": gettext_noop("whether the business is open; the reasons name the source and its day"),
+    "bounce_prob": gettext_noop("how likely a letter to this address comes back"),
+    "grade": gettext_noop("the probability as a grade: A under 3 %, B under 8 %, C under 20 %, D under 50 %, E above"),
+    "action": gettext_noop("what to do with the row"),
+    "fixed_zipcode": gettext_noop("the postal code of the corrected address"),
+    "fixed_address": gettext_noop("the official address; empty where it is not certain"),
+    "reasons": gettext_noop("why, the weightiest first; the points add up to the risk"),
+    "row_status": gettext_noop("whether the row was answered, or why not"),
+    "row_note": gettext_noop("the cause, where there is no answer"),
+    "bounced": gettext_noop("whether the last letter came back"),
+    "bounce_reason": gettext_noop("why it came back"),
+    "bounced_at": gettext_noop("when it came back"),
+    "duplicate_of": gettext_noop("the first row with the same number and address (1: the first below the header)"),
+    "match_level": gettext_noop("how far the address was found among the official ones"),
+    "district_code": gettext_noop("the code of the legal district"),
+    "building_code": gettext_noop("the official number of the building's road address"),
+    "send": gettext_noop("mail it, to the corrected address where there is one"),
+    "fix_address": gettext_noop("the address is missing, or is the main reason for the risk: get the right one"),
+    "confirm": gettext_noop("check one thing before you mail: the first reason says which"),
+    "hold": gettext_noop("do not mail yet, telephone first: closed with a low risk, or a risk of 20 to 50 %"),
+    "do_not_send": gettext_noop("do not mail: the business is closed, or the risk is above 50 %"),
+}
 _CHARTED: Final = (set(GRADES), set(ACTIONS))
 _CHART_HEIGHT_ROWS: Final = 15
+_CHOICE_HEADER: Final = 2  # row of a sheet of choices
 MAX_ROWS: Final = 1_048_575  # what a sheet holds below its header
 _BLOCK: Final = 20_000
 TitleRows = Sequence[Sequence[str | None]]
@@ -91,6 +116,21 @@ def _chart(sheet: Worksheet, section: Section, row: int) -> BarChart:
     chart.dataLabels = DataLabelList(showVal=True, showCatName=False, showSerName=False, showLegendKey=False)
     chart.width, chart.height, chart.gapWidth = 16, 7, 60
     return chart
+
+
+def _add_guide(book: Workbook, result: Enriched) -> None:
+    from openpyxl.styles import Font
+
+    sheet = book.create_sheet(gettext(GUIDE))
+    sheet.column_dimensions["A"].width, sheet.column_dimensions["B"].width = 22, 84
+    words = {code: word_of(code, result.lang) for code in COLOURED["action"]}
+    columns = [(contract_name(column), header) for column, header in result.layout]
+    for name, header in [*(one for one in columns if one[0] in _MEANINGS), ("", ""), *words.items()]:
+        sheet.append([header, gettext(_MEANINGS[name]) if name else None])
+    for cell in sheet["A"]:
+        cell.font = Font(name="Calibri", size=11, bold=True)
+    _colour_words(sheet, f"A{sheet.max_row - len(words) + 1}:A{sheet.max_row}", [*words.values()])
+    _fit_to_page(sheet)
 
 
 def create_workbook(
@@ -160,6 +200,7 @@ def _skeleton(result: Enriched, frame: pl.DataFrame, heights: Sequence[int], sec
         _lay_out(sheet, result, frame, header, header + height)
     if sections:
         add_summary(book, sections)
+        _add_guide(book, result)
     skeleton = io.BytesIO()
     book.save(skeleton)
     return skeleton
@@ -176,8 +217,9 @@ def _lay_out(sheet: Worksheet, result: Enriched, frame: pl.DataFrame, header: in
         sheet.cell(_COLUMNS_ROW, number).number_format = _number_format(column, frame.schema[column])
         width = sheet_xml.WIDTHS.get(contract_name(column)) or _width(name, frame[column])
         sheet.column_dimensions[title.column_letter].width = width
-        if column == "grade":
-            _colour_grades(sheet, f"{title.column_letter}{header + 1}:{title.column_letter}{max(bottom, header + 1)}")
+        if column in COLOURED:
+            cells = f"{title.column_letter}{header + 1}:{title.column_letter}{max(bottom, header + 1)}"
+            _colour_words(sheet, cells, [word_of(code, result.lang) for code in COLOURED[column]])
     for row, shown in enumerate(_AMONG_TEXTS.values(), _AMONG_TEXTS_ROW):
         sheet.cell(row, 1).number_format = shown
     sheet.freeze_panes, sheet.print_title_rows = f"A{header + 1}", f"{header}:{header}"
@@ -190,14 +232,13 @@ def _fit_to_page(sheet: Worksheet) -> None:
     sheet.sheet_properties.pageSetUpPr.fitToPage = True
 
 
-def _colour_grades(sheet: Worksheet, cells: str) -> None:
+def _colour_words(sheet: Worksheet, cells: str, words: Sequence[str]) -> None:
     from openpyxl.formatting.rule import CellIsRule
     from openpyxl.styles import Font, PatternFill
 
-    for grade in GRADES:
-        text, background = GRADE_COLOURS[grade]
+    for word, (text, background) in zip(words, COLOURS, strict=True):
         fill = PatternFill(bgColor=background)
-        rule = CellIsRule(operator="equal", formula=[f'"{grade}"'], font=Font(color=text), fill=fill)
+        rule = CellIsRule(operator="equal", formula=[f'"{word}"'], font=Font(color=text), fill=fill)
         sheet.conditional_formatting.add(cells, rule)
 
 
@@ -223,8 +264,11 @@ def _check_limits(result: Enriched, frame: pl.DataFrame) -> None:
 
 def _width(header: str, values: pl.Series) -> int:
     shown = [header, *map(str, values.head(100).drop_nulls())]
-    widest = max(sum(2 if east_asian_width(char) in "WF" else 1 for char in text) for text in shown)
-    return min(max(widest + 2, 8), 60)
+    return min(max(max(map(_shown_width, shown)) + 2, 8), 60)
+
+
+def _shown_width(text: str) -> int:
+    return sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
 
 
 def count_rows(table: Table, path: Path) -> int:
@@ -245,39 +289,57 @@ class ChoiceSheet:
     offered: tuple[str, ...]  # the columns to choose from
     prompt: str  # shown beside a cell of the choice
     refusal: str  # shown where something else is typed
+    switch: str  # what the cell above the choices turns on
+    answers: tuple[str, str]  # words for on and off; it is off
 
 
 def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
     import openpyxl
-    from openpyxl.styles import Alignment, Font
+    from openpyxl.styles import Alignment, Border, Font, PatternFill, Side
+    from openpyxl.workbook.defined_name import DefinedName
 
     book = openpyxl.Workbook()
     sheet: Worksheet = book.worksheets[0]
-    sheet.title = content.title
+    sheet.title, choice = content.title, content.lines.columns.index(content.choice) + 1
+    sheet.append([None] * (choice - 2) + [content.switch, content.answers[1]])
     sheet.append(content.headers)
     for line in content.lines.iter_rows():
         sheet.append(line)
-    for row in sheet.iter_rows():
+    line = Side(style="thin", color="BFBFBF")
+    for number, row in enumerate(sheet.iter_rows(), 1):
         for cell in row:
             cell.alignment = Alignment(wrap_text=True, vertical="top")
             cell.data_type = "s" if cell.data_type == "f" else cell.data_type
-    for cell, width in zip(sheet[1], content.widths, strict=True):
+            if cell.column == choice:
+                cell.fill, cell.border = PatternFill("solid", fgColor="FFF2CC"), Border(line, line, line, line)
+        shown = zip((str(cell.value or "") for cell in row), content.widths, strict=True)  # LibreOffice fits no height
+        lines = (sum(1 + (_shown_width(part) - 1) // width for part in f"{text} ".split("\n")) for text, width in shown)
+        sheet.row_dimensions[number].height = 15 * max(lines)
+    sheet.cell(1, choice - 1).font = sheet.cell(1, choice).font = Font(bold=True)
+    for cell, width in zip(sheet[_CHOICE_HEADER], content.widths, strict=True):
         cell.font = Font(bold=True)
+        cell.fill = PatternFill("solid", fgColor="FFF2CC" if cell.column == choice else "DDE7F0")
         sheet.column_dimensions[cell.column_letter].width = width
-    sheet.freeze_panes, sheet.print_title_rows = "C2", "1:1"
+    top, letter, right = _CHOICE_HEADER, column_letter(choice), column_letter(len(content.headers))
+    sheet.freeze_panes, sheet.print_title_rows = f"C{top + 1}", f"{top}:{top}"
     _fit_to_page(sheet)
-    sheet.auto_filter.ref = sheet.dimensions
+    sheet.auto_filter.ref = f"A{top}:{right}{top + content.lines.height}"
+    place = {name: column_letter(number) for number, name in enumerate(content.lines.columns, 1)}
+    cells = (
+        f"${place[content.offered[0]]}{top + 1}:${place[content.offered[-1]]}{top + 1}"  # the row moves with the line
+    )
     if content.lines.height:
-        sheet.add_data_validation(_offer(content))
+        last = f"{letter}{top + content.lines.height}"
+        sheet.add_data_validation(_offer(cells, f"{letter}{top + 1}:{last}", content.prompt, content.refusal))
+    sheet.add_data_validation(_offer(f'"{",".join(content.answers)}"', f"{letter}1", content.switch, content.refusal))
+    book.defined_names["accept_single"] = DefinedName("accept_single", attr_text=f"'{content.title}'!${letter}$1")
     book.save(target)
 
 
-def _offer(content: ChoiceSheet) -> DataValidation:
+def _offer(choices: str, cells: str, prompt: str, refusal: str) -> DataValidation:
     from openpyxl.worksheet.datavalidation import DataValidation
 
-    place = {name: column_letter(number) for number, name in enumerate(content.lines.columns, 1)}
-    cells = f"${place[content.offered[0]]}2:${place[content.offered[-1]]}2"  # the row moves with the line
-    rule = DataValidation(type="list", formula1=cells, allow_blank=True, showErrorMessage=True, showInputMessage=True)
-    rule.error, rule.prompt = content.refusal, content.prompt
-    rule.add(f"{place[content.choice]}2:{place[content.choice]}{content.lines.height + 1}")
+    rule = DataValidation(type="list", formula1=choices, allow_blank=True, showErrorMessage=True, showInputMessage=True)
+    rule.error, rule.prompt = refusal, prompt
+    rule.add(cells)
     return rule

@@ -30,6 +30,7 @@ from bansong.tables.table import (
     Written,
     contract_name,
     flat,
+    is_added,
     refuse_binary,
     typed_columns,
     typed_id,
@@ -75,7 +76,7 @@ class XlsxVerbs(Verbs):
         if not isinstance(source, Sheet) or file is None or not _keeps_all(result):
             return None
         _refuse_splice(file, target, summary=result.summary is not None)
-        added = [column for column, _ in result.layout if contract_name(column) in OUR_COLUMNS]
+        added = [column for column, _ in result.layout if is_added(column)]
         # the user's styles, which the new cells get, show no dates
         cells = result.frame.select(added).with_columns(cs.date().dt.to_string("iso"))
         frame, tally = pl.collect_all([cells, result.tally], engine="streaming")

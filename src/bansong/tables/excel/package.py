@@ -165,6 +165,7 @@ CORE: Final = (BOOK, _RELATIONS)  # the parts that are read here, in lower case
 SHEET: Final = "bansong"  # the name of a new workbook's sheet; further ones are called `bansong 2` and so on
 FORMER_SHEET: Final = "bizverify"
 SUMMARY: Final = gettext_noop("summary")  # the name of the sheet of figures that a run adds to a new workbook
+GUIDE: Final = gettext_noop("how to read")  # of the sheet that says what each added column holds
 
 _LARGEST_INDEX: Final = 16_000_000
 _RELATION: Final = re.compile(r"\{.*/relationships\}id$")

@@ -18,10 +18,9 @@ import polars as pl
 
 from bansong.base.errors import AccountingError, Problem
 from bansong.base.messages import gettext
-from bansong.base.schema import OUR_COLUMNS
 from bansong.tables.excel.package import part_names, part_pieces, plain_name
 from bansong.tables.excel.sheet_xml import column_letter
-from bansong.tables.table import Enriched, contract_name
+from bansong.tables.table import Enriched, is_added
 
 WORKBOOK_NOT_PROVEN: Final = Problem(
     "excel.workbook_not_proven",
@@ -229,7 +228,7 @@ def _agree(found: pl.Series, title: str, values: pl.Series, offset: int) -> pl.S
 
 def prove_created(result: Enriched, sheets: Iterable[tuple[str, str, pl.DataFrame]], path: Path) -> None:
     numbered = [*enumerate(result.layout, 1)]
-    ours = {number for number, (column, _) in numbered if contract_name(column) in OUR_COLUMNS}
+    ours = {number for number, (column, _) in numbered if is_added(column)}
     for place, (name, part, rows) in enumerate(sheets):
         added = {number: (title, rows[column]) for number, (column, title) in numbered if number in ours}
         own = {number: rows[column] for number, (column, _) in numbered if number not in ours}

@@ -31,7 +31,7 @@ from bansong.tables.excel.package import CORE, FORMER_SHEET, SHEET, SUMMARY, out
 from bansong.tables.headers import LOOK, Merge, find_heading, has_role, headless, headless_note
 from bansong.tables.roles import holds_address
 from bansong.tables.streams import File
-from bansong.tables.table import Format, Table, advise_sheet, typed_id, wanted_sheet
+from bansong.tables.table import SAMPLE_ROWS, Format, Table, advise_sheet, typed_id, wanted_sheet
 
 if TYPE_CHECKING:
     from fastexcel import ExcelReader, ExcelSheet
@@ -65,7 +65,6 @@ _MAY_BE_TIME: Final = r"^[0-9]{4,}-[0-9]{2}-[0-9]{2}(?:[ T][0-9:.]+)?$|^-?[0-9]+
 _UNSURE: Final = re.compile(r"could not determine dtype for column (.*)")
 _RETRIES: Final = 8
 
-_SAMPLE_ROWS: Final = 1000
 _RIGHT_SHARE: Final = 0.9
 _ADDRESS_SHARE: Final = 0.5
 _NUMBERS, _NO_HEADER, _HEADER_ONLY, _ADDRESSES, _ANYTHING = 4, 3, 2, 1, 0
@@ -320,7 +319,7 @@ class _Sheets:
 def rank(found: Loaded | InputError) -> int:
     if isinstance(found, InputError):
         return _NO_HEADER
-    sample = found.frame.head(_SAMPLE_ROWS)
+    sample = found.frame.head(SAMPLE_ROWS)
     titled = {f"c{place}" for place, header in enumerate(found.headers) if has_role(header, "b_no")}
     cells = [name for name, dtype in sample.schema.items() if dtype.is_numeric() or dtype == pl.String]
     long = sample.lazy().select(pl.col(cells).cast(pl.String)).unpivot(variable_name="id", value_name="cell")

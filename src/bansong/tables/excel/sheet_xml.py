@@ -15,9 +15,9 @@ import polars as pl
 
 from bansong.base.errors import OutputError, Problem
 from bansong.base.messages import gettext, gettext_noop
-from bansong.base.schema import OUR_COLUMNS
+from bansong.base.schema import ACTIONS_BEST_FIRST, GRADES, OUR_COLUMNS
 from bansong.tables.excel.package import Edit, Element, attribute, elements_of, find_child, refuse_encoding
-from bansong.tables.table import Enriched, typed_id
+from bansong.tables.table import KEPT, Enriched, typed_id
 
 MAX_CELL: Final = 32_767
 MAX_COLUMNS: Final = 16_384
@@ -196,16 +196,19 @@ def _text(values: pl.Series) -> list[pl.Expr | str]:
 
 
 # characters; reasons are long, so they get a wide column rather than a tall row
-WIDTHS: Final = dict(zip(OUR_COLUMNS, (13, 12, 8, 13, 13, 24, 70, 11, 30, 9, 24, 12, 13, 15, 14, 30), strict=True))
+_WIDTHS: Final = (13, 12, 8, 13, 13, 24, 70, 11, 30, 9, 24, 12, 13, 15, 14, 30, 20)
+WIDTHS: Final = dict(zip((*OUR_COLUMNS, KEPT), _WIDTHS, strict=True))
 
 
-GRADE_COLOURS: Final = {
-    "A": ("006100", "C6EFCE"),
-    "B": ("375623", "E2F0D9"),
-    "C": ("7F6000", "FFF2CC"),
-    "D": ("974706", "FCD5B4"),
-    "E": ("9C0006", "FFC7CE"),
-}  # RGB of text and background by grade
+# columns whose words, the best first, have these colours (RGB of text and background)
+COLOURED: Final = {"grade": GRADES, "action": ACTIONS_BEST_FIRST}
+COLOURS: Final = (
+    ("006100", "C6EFCE"),
+    ("375623", "E2F0D9"),
+    ("7F6000", "FFF2CC"),
+    ("974706", "FCD5B4"),
+    ("9C0006", "FFC7CE"),
+)
 
 
 def titles(result: Enriched, columns: Mapping[str, int]) -> pl.DataFrame:

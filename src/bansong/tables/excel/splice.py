@@ -10,7 +10,7 @@ from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice, takewhile, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 from zipfile import ZipFile
@@ -20,14 +20,14 @@ import polars as pl
 from bansong.base.errors import AccountingError, OutputError, Problem
 from bansong.base.files import private_folder
 from bansong.base.messages import gettext, gettext_noop
-from bansong.base.schema import GRADES, OUR_COLUMNS
+from bansong.base.schema import word_of
 from bansong.tables.excel import package, sheet_xml
 from bansong.tables.excel.package import Edit, Element, apply_edits, attribute, elements_of, find_child, without
 from bansong.tables.excel.proof import FinishedSheet
 from bansong.tables.excel.ranges import AddedColumns, warn_of_drawings, widen
 from bansong.tables.excel.read import Sheet
 from bansong.tables.excel.sheet_xml import (
-    GRADE_COLOURS,
+    COLOURS,
     Area,
     RowBlocks,
     SheetXml,
@@ -40,7 +40,7 @@ from bansong.tables.excel.sheet_xml import (
     unusual,
 )
 from bansong.tables.streams import File
-from bansong.tables.table import Enriched, contract_name
+from bansong.tables.table import Enriched, contract_name, is_added
 
 LAST_ROW_MISMATCHED: Final = Problem(
     "excel.last_row_mismatched",
@@ -79,12 +79,12 @@ _BEFORE_FORMATS: Final = (  # in the order that the schema of a worksheet prescr
 
 @dataclass
 class Styles:
-    """The styles of a workbook, and the cell formats and grade colours to add."""
+    """The styles of a workbook, and the cell formats and colours of words to add."""
 
     part: str
     xml: bytes
     added: list[bytes] = field(default_factory=list)
-    graded: bool = False
+    coloured: bool = False
 
     def __post_init__(self) -> None:
         self.elements = elements_of(self.xml, self.part)
@@ -98,18 +98,18 @@ class Styles:
         styles = cls(part, xml)
         return styles if styles.formats else None
 
-    def add_grades(self) -> int:
-        self.graded = True
+    def add_colours(self) -> int:
+        self.coloured = True
         return len(self._entries("dxfs"))
 
     def text(self) -> bytes:
-        p, colours = self.elements[0].prefix, GRADE_COLOURS.values() if self.graded else ()
-        grades = [
+        p, colours = self.elements[0].prefix, COLOURS if self.coloured else ()
+        dxfs = [
             f'<{p}dxf><{p}font><{p}color rgb="FF{text}"/></{p}font><{p}fill><{p}patternFill>'
             f'<{p}bgColor rgb="FF{background}"/></{p}patternFill></{p}fill></{p}dxf>'.encode()
             for text, background in colours
         ]
-        return apply_edits(self.xml, self._append_entries("cellXfs", self.added) + self._append_entries("dxfs", grades))
+        return apply_edits(self.xml, self._append_entries("cellXfs", self.added) + self._append_entries("dxfs", dxfs))
 
     def variant(self, style: str, formats: tuple[str, ...]) -> str:
         """Return the style if it has one of these number formats, else a copy with the first."""
@@ -189,37 +189,45 @@ def width_edits(xml: bytes, elements: Sequence[Element], widths: Mapping[int, fl
     return [*inserted, *edits]
 
 
-def grade_edits(
-    elements: Sequence[Element], xml: bytes, column: int, rows: tuple[int, int], styles: Styles
+def colour_edits(
+    elements: Sequence[Element], xml: bytes, places: Mapping[str, Sequence[str]], rows: tuple[int, int], styles: Styles
 ) -> list[Edit]:
-    """Return the edits that fit an earlier run's colours of grades to the rows, or add them as conditional formats."""
-    letter = column_letter(column)
-    sqref = f"{letter}{rows[0]}:{letter}{rows[1]}"
-    for place, element in enumerate(elements):
-        if element.name == "conditionalFormatting" and element.depth == 1 and _is_of_grades(elements, place):
-            stated = element.attributes.get("sqref", "")
-            if re.fullmatch(rf"{letter}[0-9]+(:{letter}[0-9]+)?", stated):
-                tag = xml[element.start : element.inner]
-                return [] if sqref == stated else [(element.start, element.inner, attribute(tag, "sqref", sqref))]
-    dxf, p = styles.add_grades(), elements[0].prefix
-    place = max(element.stop for element in elements if element.depth == 1 and element.name in _BEFORE_FORMATS)
+    """Return the edits that colour words (the best first) in columns by their letters, as conditional formats."""
+    # the formats of an earlier run are fitted to the rows
+    edits, new, p = list[Edit](), "", elements[0].prefix
     taken = [element.attributes.get("priority", "") for element in elements if element.name == "cfRule"]
     last = max((int(priority) for priority in taken if priority.isdecimal()), default=0)
-    rules = "".join(
-        f'<{p}cfRule type="cellIs" dxfId="{dxf + number}" priority="{last + number + 1}" operator="equal">'
-        f'<{p}formula>"{grade}"</{p}formula></{p}cfRule>'
-        for number, grade in enumerate(GRADES)
-    )
-    new = f'<{p}conditionalFormatting sqref="{sqref}">{rules}</{p}conditionalFormatting>'
-    return [(place, place, new.encode())]
+    for letter, words in places.items():
+        sqref = f"{letter}{rows[0]}:{letter}{rows[1]}"
+        if found := _colours_of(elements, letter, words):
+            if sqref != found.attributes["sqref"]:
+                tag = xml[found.start : found.inner]
+                edits.append((found.start, found.inner, attribute(tag, "sqref", sqref)))
+            continue
+        dxf = styles.add_colours()
+        rules = "".join(
+            f'<{p}cfRule type="cellIs" dxfId="{dxf + number}" priority="{last + number + 1}" operator="equal">'
+            f'<{p}formula>"{word}"</{p}formula></{p}cfRule>'
+            for number, word in enumerate(words)
+        )
+        last += len(words)
+        new += f'<{p}conditionalFormatting sqref="{sqref}">{rules}</{p}conditionalFormatting>'
+    place = max(element.stop for element in elements if element.depth == 1 and element.name in _BEFORE_FORMATS)
+    return [*edits, *([(place, place, new.encode())] if new else [])]
 
 
-def _is_of_grades(elements: Sequence[Element], place: int) -> bool:
-    inside = list(takewhile(lambda element: element.start < elements[place].stop, islice(elements, place, None)))
-    rules = [element.attributes for element in inside if element.name == "cfRule"]
-    texts = [element.text.strip() for element in inside if element.name == "formula"]
-    plain = all((rule.get("type"), rule.get("operator")) == ("cellIs", "equal") for rule in rules)
-    return plain and sorted(texts) == [f'"{grade}"' for grade in GRADES]
+def _colours_of(elements: Sequence[Element], letter: str, words: Sequence[str]) -> Element | None:
+    for place, element in enumerate(elements):
+        stated = element.attributes.get("sqref", "")
+        if element.name != "conditionalFormatting" or not re.fullmatch(rf"{letter}[0-9]+(:{letter}[0-9]+)?", stated):
+            continue
+        inside = [one for one in elements[place:] if one.start < element.stop]
+        rules = [one.attributes for one in inside if one.name == "cfRule"]
+        texts = [one.text.strip() for one in inside if one.name == "formula"]
+        plain = all((rule.get("type"), rule.get("operator")) == ("cellIs", "equal") for rule in rules)
+        if element.depth == 1 and plain and sorted(texts) == sorted(f'"{word}"' for word in words):
+            return element
+    return None
 
 
 def _split_tag(tag: bytes, low: int, high: int, ours: Mapping[int, float]) -> bytes:
@@ -367,7 +375,7 @@ def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: S
             left = [column for column in left if column not in columns]
             splice = _plan_splice(result, added, columns, sheet, styles, edits)
             changed = {part: splice.pieces()} | {name: iter([xml]) for name, xml in parts.items()}
-            if styles is not None and (styles.added or styles.graded):
+            if styles is not None and (styles.added or styles.coloured):
                 changed[styles.part] = iter([styles.text()])
             made = folder / f"{len(left)}{target.suffix}" if left else target
             package.copy_package(data, made, changed, size)
@@ -452,8 +460,13 @@ def _plan_splice(
         *width_edits(sheet.around, sheet.elements, widths, replaced=replaced),
         *more,
     ]
-    if "grade" in columns and styles is not None and bottom > header:
-        edits += grade_edits(sheet.elements, sheet.around, columns["grade"], (header + 1, bottom), styles)
+    if styles is not None and bottom > header:
+        coloured = {
+            column_letter(columns[column]): [word_of(code, result.lang) for code in codes]
+            for column, codes in sheet_xml.COLOURED.items()
+            if column in columns
+        }
+        edits += colour_edits(sheet.elements, sheet.around, coloured, (header + 1, bottom), styles)
     before, behind = [edit for edit in edits if edit[0] < sheet.cut], [edit for edit in edits if edit[0] >= sheet.cut]
     return Splice(
         sheet=sheet,
@@ -472,7 +485,7 @@ def _plan_splice(
 def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int]) -> dict[str, int]:
     """Return the sheet's column (from 1) of each added column: its earlier place, else behind everything."""
     own = len(result.table.headers)
-    added = [(place, column) for place, (column, _) in enumerate(result.layout) if contract_name(column) in OUR_COLUMNS]
+    added = [(place, column) for place, (column, _) in enumerate(result.layout) if is_added(column)]
     places = {column: left + place for place, column in added if place < own}
     arrays = sheet.array_areas(*rows)
     if any(area.left <= number <= area.right for area in arrays for number in places.values()):

@@ -25,12 +25,11 @@ from bansong.base.files import create_private, private_folder
 from bansong.base.isolation import limits
 from bansong.base.messages import Option, advise, gettext, gettext_noop, ngettext, parameter
 from bansong.base.options import ReadOptions
-from bansong.base.schema import OUR_COLUMNS
 from bansong.tables.detect import FORMATS
 from bansong.tables.headers import has_role
 from bansong.tables.json import scan
 from bansong.tables.json.scan import CHUNK, NotPlainError, RecordChunk, Scanner, whole_lines
-from bansong.tables.json.types import ColumnTypes, RecordFile, without
+from bansong.tables.json.types import ColumnTypes, RecordFile, decode_object, without
 from bansong.tables.streams import File, HoldEnd, open_file, packing_of, sink
 from bansong.tables.table import (
     RAW,
@@ -40,6 +39,7 @@ from bansong.tables.table import (
     Verbs,
     Written,
     contract_name,
+    is_added,
     json_text,
     refuse_binary,
     renamed_headers,
@@ -269,8 +269,6 @@ ENCODING_MISMATCHED: Final = Problem(
     "json.encoding_mismatched", "{path}: is not {encoding} throughout: {error}; save the file as UTF-8"
 )
 
-_decode_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
 
 def read(file: File, wanted: ReadOptions, resources: ExitStack, *, lines: bool) -> Table:
     """Open a JSON or NDJSON file in constant memory; ``lines`` is true if its name has an extension of NDJSON."""
@@ -314,7 +312,7 @@ def _is_lines(data: Path, start: int) -> bool:
         head = file.read(CHUNK).lstrip()
     first, _, rest = head.partition(b"\n")
     try:
-        _decode_object(first)
+        decode_object(first)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return False
     return bool(rest.strip())
@@ -481,7 +479,7 @@ def _objects(result: Enriched, typed: Collection[str]) -> pl.Expr:
 
 
 def _append_fields(result: Enriched) -> pl.LazyFrame:
-    added = [(column, header) for column, header in result.layout if contract_name(column) in OUR_COLUMNS]
+    added = [(column, header) for column, header in result.layout if is_added(column)]
     laid_out = {column for column, _ in result.layout}
     table = result.table
     dropped = {header for id_, header in zip(table.ids, table.headers, strict=True) if id_ not in laid_out}

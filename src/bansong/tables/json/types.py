@@ -67,7 +67,7 @@ _KEY: Final = b'":'
 _UNQUOTED: Final = "^[-0-9tf]"  # how numbers and truth values begin
 _encode_lines: Final = msgspec.json.Encoder().encode_lines
 _decode_objects: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode_lines
-_decode_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+decode_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_texts: Final = msgspec.json.Decoder(str).decode_lines
 
 
@@ -174,7 +174,7 @@ class ColumnTypes:
                 return objects
         for number, line in self._numbered_lines(part):
             try:
-                _decode_object(line)
+                decode_object(line)
             except (msgspec.MsgspecError, RecursionError) as error:
                 raise InputError(RECORD_NOT_OBJECT, path=self.path, number=number, error=error) from error
         raise InputError(RECORDS_NOT_SEPARABLE, path=self.path, start=part.start)
@@ -200,7 +200,7 @@ class ColumnTypes:
             _decode_texts(_join_lines(texts))
         except (msgspec.MsgspecError, UnicodeDecodeError):
             for number, line in self._numbered_lines(part):
-                strings = {key: raw for key, raw in _decode_object(line).items() if bytes(raw).startswith(b'"')}
+                strings = {key: raw for key, raw in decode_object(line).items() if bytes(raw).startswith(b'"')}
                 for key, raw in strings.items():
                     try:
                         msgspec.json.decode(raw, type=str)
