@@ -65,9 +65,9 @@ def write_manifest(record: Mapping[str, object], path: Path) -> None:
         raise OutputError(FILE_UNWRITABLE, path=record["manifest"], reason=describe_os_error(error)) from error
 
 
-# Digests of what was written show a later run which cells people changed. Nothing can be read back from them.
+# Digests of what was written show a later run which cells people changed.
 DECIDED: Final = "decided:"  # prefix of Boolean columns: whether people decided on the action, or the address, of a row
-_MOST_ROWS: Final = 300_000  # people edit no larger ones by hand; a million would take 200 MB of memory
+_MOST_ROWS: Final = 500_000  # people edit no larger lists by hand; a million take 80 MB more
 _RECORDS_KEPT: Final = 8  # of an output, as runs that fail leave one, too
 _BYTES_KEPT: Final = 1 << 29  # of all
 _MADE_BY: Final = pl.__version__  # hashes differ from release to release
@@ -92,10 +92,11 @@ def row_digests(names: Collection[str]) -> dict[str, pl.Expr]:
     return found
 
 
-def digest_lists(names: Collection[str], rows: int) -> list[pl.Expr]:
-    """Return aggregations for :func:`remember_rows`: the digests of all rows, unless they are too many."""
-    found = row_digests(names) if rows <= _MOST_ROWS else {}
-    return [digest.implode().alias(f"{DIGEST}{name}") for name, digest in found.items()]
+def with_digests(answers: pl.LazyFrame, rows: int) -> tuple[pl.LazyFrame, list[pl.Expr]]:
+    """Add the digests of rows, unless they are too many to be edited; return aggregations for :func:`remember_rows`."""
+    found = row_digests(answers.collect_schema().names()) if rows <= _MOST_ROWS else {}
+    digests = {f"{DIGEST}{name}": digest for name, digest in found.items()}
+    return answers.with_columns(**digests), [pl.col(name).implode() for name in digests]
 
 
 def remember_rows(
