@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 import bansong as bs
+from bansong.base.errors import Notice
 from bansong.base.schema import HEADERS
 from bansong.errors import InputError, UsageError
 from books import cells, written
@@ -356,3 +357,16 @@ def test_a_record_that_cannot_be_written_does_not_stop_the_run(
         bs.enrich(customers, out, **KNOWN)
     bs.enrich(customers, out, **KNOWN)
     assert cell(out, held, "action") == "hold"
+
+
+def test_letters_name_rows_that_were_changed_since_they_were_checked(tmp_path: Path, customers: Path) -> None:
+    out = tmp_path / "out.csv"
+    bs.enrich(customers, out, **KNOWN, gazetteer=SAMPLE / "gazetteer.parquet")
+    save(read(out).sort("상호").with_columns(memo=pl.lit("x")), out)
+    assert bs.letters(out, tmp_path / "letters.csv").warnings == ()
+    moved = of_action(read(out).filter(pl.col("fixed_address").is_not_null()), "send")[0]
+    edit(out, moved, 주소=CITY_HALL)
+    place = read(out)["고객코드"].to_list().index(moved)
+    (told,) = bs.letters(out, tmp_path / "letters.csv").warnings
+    assert isinstance(told, Notice)
+    assert (told.code, f": {place + 1} (" in told) == ("alert.changed_since", True)
