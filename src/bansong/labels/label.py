@@ -265,8 +265,8 @@ def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) 
         Phrase("is it the right file (`file=`, `run=`), are these the right columns (`columns={'b_no': 'HEADER'}`)?")
         if "b_no" in mailing.columns
         else Phrase(
-            "the mailed file has no column of business numbers: name its letters in a column letter_id, or its rows, "
-            "from 0, in a column row_id"
+            "the mailed file has no column of business numbers: if it is a list of letters, give the enriched file "
+            "instead; else name its letters in a column letter_id, or its rows, from 0, in a column row_id"
         )
     )
     return LabelError(
