@@ -162,6 +162,7 @@ def test_outcomes_that_say_nothing_are_refused(tmp_path: Path) -> None:
         f"사업자번호,상호\n{NUMBERS[0]},가\n": "labels.outcome_column_missing",
         f"사업자번호,반송여부\n{NUMBERS[0]},보류\n": "labels.bounced_not_understood",
         f"사업자번호,반송여부\n{NUMBERS[0]},\n": "labels.outcomes_empty",
+        "봉투번호,반송여부\n": "labels.outcomes_empty",
         "상호,반송여부\n가,Y\n": "labels.row_column_missing",
         f"사업자번호,반송여부,반송여부\n{NUMBERS[3]},Y,N\n": "labels.header_ambiguous",
     }
@@ -401,7 +402,7 @@ def test_the_report_speaks_json_html_and_text_without_addresses(label: Any) -> N
 
 def test_the_command_line_says_what_could_not_be_used(run: Any, enriched: Path, tmp_path: Path) -> None:
     write(tmp_path / "o.csv", f"사업자번호,반송여부\n{NUMBERS[3]},Y\n1234567891,Y\n", "cp949")
-    options = ("--file", "mailed.csv", "--mailed", "2026-10-05", "--returns-requested", "--mail-class", "bulk")
+    options = ("--file", "mailed.csv", "--mailed", "2026.10.5", "--returns-requested", "--mail-class", "bulk")
     done = run("label", "o.csv", *options, "--complete", "--sent", "all", "-o", "l.csv")
     assert (done.returncode, "row 2 (123-45-67891): its number is not in the mailed file" in done.stderr) == (3, True)
 

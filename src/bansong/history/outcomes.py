@@ -230,6 +230,8 @@ def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
         named = {first: f"#{headed[first].column + 1}"} if first in headed else {}
         chosen = choose_columns(table, (first, *others), named | given) if first else Chosen({})
         if (first == "recipient" and "address" not in chosen.columns) or not first:
+            if table.frame.head(1).collect().is_empty():
+                raise LabelError(OUTCOMES_EMPTY, name=table.name, rows=count_rows(0)) from error
             raise ColumnError(ROW_COLUMN_MISSING, error=error) from error
         chosen.columns.update({role: headed[role] for role in named if role not in given})  # they were not given
     for role in _SPOKEN:

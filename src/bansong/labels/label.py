@@ -265,8 +265,8 @@ def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) 
         Phrase("is it the right file (`file=`, `run=`), are these the right columns (`columns={'b_no': 'HEADER'}`)?")
         if "b_no" in mailing.columns
         else Phrase(
-            "the mailed file has no column of business numbers: if it is a list of letters, give the enriched file "
-            "instead; else name its letters in a column letter_id, or its rows, from 0, in a column row_id"
+            "is it the right file (`file=`)? it has no business numbers, so its letters are found by letter_id, customer "
+            "key, recipient and address, or row_id; for outcomes that have numbers alone, give the enriched file"
         )
     )
     return LabelError(

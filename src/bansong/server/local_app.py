@@ -367,7 +367,9 @@ def _result_sections(desk: LocalDesk) -> Iterator[Markup]:
     words = {one: word_of(one, desk.lang).replace("_", " ") for one in ACTIONS}
     rows = [(word, f"{actions.get(one, 0):,}", gettext(_MEANINGS[one])) for one, word in words.items()]
     if others := report.rows - sum(actions.get(one, 0) for one in ACTIONS):
-        rows.append((gettext("without an answer"), f"{others:,}", gettext("correct what the note says, then check again")))
+        rows.append(
+            (gettext("without an answer"), f"{others:,}", gettext("correct what the note says, then check again"))
+        )
     table, tabs = _table((gettext("action"), gettext("rows"), gettext("what to do")), rows), {"report": "_blank"}
     links = (
         tag("a", gettext(_DOWNLOADS[use]), tag("span", path.name), href=f"/files/{use}", target=tabs.get(use, ""))
