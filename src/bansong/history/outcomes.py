@@ -51,7 +51,7 @@ MAILING_DATE_AMBIGUOUS: Final = Problem(
 OUTCOME_COLUMN_MISSING: Final = Problem(
     "labels.outcome_column_missing",
     "{name}: no column says whether a letter came back, why or when; the headers are: {names}; name one with "
-    "`columns={{'bounced': 'HEADER'}}` (`columns={{'reason': 'HEADER'}}` where it lists only what came back)",
+    "`columns={{'bounced': 'HEADER'}}` or, if all came back, `columns={{'reason': 'HEADER'}}`",
 )
 ROW_COLUMN_MISSING: Final = Problem(
     "labels.row_column_missing",

@@ -265,8 +265,8 @@ def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) 
         Phrase("is it the right file (`file=`, `run=`), are these the right columns (`columns={'b_no': 'HEADER'}`)?")
         if "b_no" in mailing.columns
         else Phrase(
-            "is it the right file (`file=`)? it has no business numbers, so its letters are found by letter_id, customer "
-            "key, recipient and address, or row_id; for outcomes that have numbers alone, give the enriched file"
+            "is it the right file (`file=`)? it has no business numbers, so its letters are found by letter_id, "
+            "customer key, recipient and address, or row_id; if the outcomes have numbers alone, give the enriched file"
         )
     )
     return LabelError(
