@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bansong.engine.address import attach as attaching
 from bansong.engine.address import plain
 from bansong.engine.address.gazetteer import Gazetteer
+from bansong.engine.address.parse import parse
 from examples import examples
 from gazetteers import buildings, gazetteer_of, matched
 from golden_cases import cases
@@ -55,8 +56,10 @@ def left(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 def by_readings(gazetteer: Gazetteer, rows: list[Row], lang: str) -> pl.DataFrame:
+    """Match addresses that the parser has read, all of them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plain, "MIN_PLAIN_ROWS", len(rows) + 1)
+        patch.setattr(plain, "_parse", lambda rows, _, left: parse(rows.filter(left).lazy()).collect())
         return matched(gazetteer, rows, lang)
 
 
@@ -121,5 +124,17 @@ def test_the_readings_get_only_what_is_not_plain(worlds: dict[str, Gazetteer], l
 
 
 def test_few_rows_are_left_to_the_readings(worlds: dict[str, Gazetteer], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain, "_take_apart", None)
+    monkeypatch.setattr(plain, "_find_buildings", None)
     assert matched(worlds["plain"], official_rows()[:50]).height == 50
+
+
+@pytest.mark.parametrize("road", ["없는가길", "세종갑로", "한누라대로12번길", "조치완3가길"])
+def test_addresses_of_the_usual_form_are_not_parsed(
+    worlds: dict[str, Gazetteer], monkeypatch: pytest.MonkeyPatch, road: str
+) -> None:
+    head = f"세종특별자치시 조치원읍 {road}"
+    endings = (" 12", "12", " 12-3, 2층 301호", " 12 지하 1층", " 1203, 101동 1203호 (나성동)", " 12(서창리)", " 12 ")
+    rows: list[Row] = [(head + ending, code) for ending in endings for code in (None, "", "30098")]
+    parsed = by_readings(worlds["plain"], rows, "en")
+    monkeypatch.setattr(plain, "_PARSING", None)
+    assert matched(worlds["plain"], rows).equals(parsed)

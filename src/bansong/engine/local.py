@@ -18,10 +18,9 @@ from bansong.base.errors import GazetteerError, Notice, Problem, RegistryError, 
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import LANGS, Lang, Option, Phrase, current_language
 from bansong.base.schema import ADDED_COLUMNS, ANSWER_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, seoul_day
-from bansong.engine.address.attach import attach
+from bansong.engine.address.attach import attach, load
 from bansong.engine.address.batches import for_few
 from bansong.engine.address.gazetteer import Gazetteer
-from bansong.engine.address.lookups import FEW
 from bansong.engine.address.matcher import LEVELS
 from bansong.engine.overlays import CHOICE, CHOICE_COUNTS, AddressChoices, StatusOverlay, attach_history
 from bansong.engine.registry import Registry, without_registry
@@ -270,8 +269,10 @@ class LocalEngine:
 def warm_up(engine: LocalEngine) -> None:
     """Load the whole gazetteer in this thread; else several of polars' threads would each load it."""
     record = {"b_no": "1248100998", "name": "가", "address": "서울특별시 중구 세종대로 110", "zipcode": None}
-    frame = pl.LazyFrame([record] * (FEW + 1), schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
+    frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
     with engine.running():
+        if engine.gazetteer is not None:
+            load(engine.gazetteer)
         engine.answer(frame).collect(engine="in-memory")
 
 

@@ -66,7 +66,7 @@ def write_manifest(record: Mapping[str, object], path: Path) -> None:
 
 # Digests of what was written show a later run which cells people changed. Nothing can be read back from them.
 DECIDED: Final = "decided:"  # prefix of Boolean columns: whether people decided on the action, or the address, of a row
-_MOST_ROWS: Final = 1_048_575  # people edit what a sheet holds
+_MOST_ROWS: Final = 500_000  # people edit no larger lists by hand; a million take 80 MB more
 _RECORDS_KEPT: Final = 100
 _MADE_BY: Final = pl.__version__  # hashes differ from release to release
 
@@ -89,10 +89,11 @@ def row_digests(names: Collection[str]) -> dict[str, pl.Expr]:
     return found
 
 
-def digest_lists(names: Collection[str], rows: int) -> list[pl.Expr]:
-    """Return aggregations for :func:`remember_rows`: the digests of all rows, unless a sheet could not hold them."""
-    found = row_digests(names) if rows <= _MOST_ROWS else {}
-    return [digest.implode().alias(f"{DIGEST}{name}") for name, digest in found.items()]
+def with_digests(answers: pl.LazyFrame, rows: int) -> tuple[pl.LazyFrame, list[pl.Expr]]:
+    """Add the digests of rows, unless they are too many to be edited; return aggregations for :func:`remember_rows`."""
+    found = row_digests(answers.collect_schema().names()) if rows <= _MOST_ROWS else {}
+    digests = {f"{DIGEST}{name}": digest for name, digest in found.items()}
+    return answers.with_columns(**digests), [pl.col(name).implode() for name in digests]
 
 
 def remember_rows(

@@ -26,7 +26,7 @@ from bansong.engine.records import find_cross_row_features, with_found_features
 from bansong.history.labels import LabelHistory
 from bansong.run import accounting
 from bansong.run.columns import LABEL_DTYPES, Target, unknown_extra_columns, with_duplicates, with_extra_columns
-from bansong.run.manifest import digest_lists, record_of, remember_rows
+from bansong.run.manifest import record_of, remember_rows, with_digests
 from bansong.run.outputs import Unpublished, publish_output
 from bansong.run.report import LetterHistory, Report, Versions, match_counts, sections
 from bansong.run.side_files import SideFiles, WrittenSides, mark_letters
@@ -278,7 +278,8 @@ class TableRun:
         numbered = accounting.number_rows(answers)
         more = [*accounting.PLAN_COUNTS, *accounting.FAILURE_COUNTS, *self.engine.counts()]
         more += accounting.replaced_counts(self.prepared.earlier) + (self.decisions.tally() if self.decisions else [])
-        more += digest_lists(numbered.collect_schema().names(), rows_in) if self.recorded else []
+        numbered, lists = with_digests(numbered, rows_in) if self.recorded else (numbered, [])
+        more += lists
         tally = accounting.tally(numbered, more)
         summary = sections if target.summary else None
         record = frozenset(choice.column for choice in self.prepared.chosen.values())

@@ -20,10 +20,10 @@ from bansong.engine.address.decide import (
 )
 from bansong.engine.address.gazetteer import Gazetteer, lot_key, unpack_numbers
 from bansong.engine.address.judge_regions import JUDGED, judge_batch
-from bansong.engine.address.lookups import Lookups, lookups_of
+from bansong.engine.address.lookups import FEW, Lookups, lookups_of
 from bansong.engine.address.matcher import READINGS, match_addresses, open_rows, with_narrowed_regions
 from bansong.engine.address.parse import describes_by_other, is_numbered, names_several
-from bansong.engine.address.plain import answer_plain, changes_of_heads
+from bansong.engine.address.plain import answer_plain, changes_of_heads, plain_names
 from bansong.engine.address.region_split import names_region
 from bansong.engine.address.regions import level_of
 from bansong.engine.text import is_blank, is_masked
@@ -450,7 +450,11 @@ def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.L
     return frame.with_columns(**nothing | given)
 
 
-_PARSING: Final = PreparedStep(parse.parse)
+def load(gazetteer: Gazetteer) -> None:
+    """Load the whole gazetteer, with the indexes that most batches need."""
+    lookups = lookups_of(gazetteer, FEW + 1)
+    lookups.build_for_many()
+    plain_names(lookups)
 
 
 def _match_batch(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.Series:
@@ -462,8 +466,7 @@ def _match_batch(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.S
         raise RuntimeError(gettext("the address engine failed: {error}", error=error)) from error
 
 
-def _read(lookups: Lookups, lang: Lang, rows: pl.DataFrame) -> pl.DataFrame:
-    parsed = _PARSING.run(rows)
+def _read(lookups: Lookups, lang: Lang, parsed: pl.DataFrame) -> pl.DataFrame:
     return _with_postal_conflict(format_match(lookups, match_addresses(lookups, parsed), lang), parsed)
 
 

@@ -78,9 +78,8 @@ def find_unspaced_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     rows = _with_all(rows, "region", "main").filter(differs | is_long)
     if rows.is_empty():
         return NO_CANDIDATES
-    rows = rows[[ROW, *_ROAD_KEPT, "road", "road_pre", "emd"]]
     entire = rows.filter(differs).select(ROW, *_ROAD_KEPT, name=whole)
-    cut = rows.join(_CUTS, how="cross").filter(whole.str.len_chars() > place + 1)
+    cut = rows[[ROW, *_ROAD_KEPT, "road_pre", "emd"]].join(_CUTS, how="cross").filter(whole.str.len_chars() > place + 1)
     pieces = cut.with_columns(prefix=whole.str.head(place), name=whole.str.slice(place))
     known = pieces.select(text_key("region", "prefix").fill_null(0)).to_series()
     explained = lookups.dongs_here.holds(known) | lookups.aliases_here.holds(known)
@@ -315,13 +314,16 @@ def _find_similar_names(
     if rows.is_empty():
         return rows.select(ROW, *keep).with_columns(pl.Series(value, dtype=pl.UInt32))
     here, with_hole, with_gap = indexes
-    spelled = slips(rows, name, ROW, *keep)
-    found = [
-        with_hole.find(spelled, pl.col("hole"), value, keep),
-        with_gap.find(rows, text_key("region", name), value, keep),
-        *(here.find(spelled, pl.col(slip), value, keep) for slip in ("gap", "swap")),
-    ]
-    return pl.concat(found)
+    lines = rows[["region", name]].with_row_index(ROW)
+    spelled = slips(lines, name)
+    found = pl.concat(
+        [
+            with_hole.find(spelled, pl.col("hole"), value),
+            with_gap.find(lines, text_key("region", name), value),
+            *(here.find(spelled, pl.col(slip), value) for slip in ("gap", "swap")),
+        ]
+    )
+    return rows[[ROW, *keep]][found[ROW]].hstack([found[value]])
 
 
 def _keep_in_scope(lookups: Lookups, found: pl.DataFrame, table: pl.DataFrame, value: str) -> pl.DataFrame:

@@ -12,7 +12,16 @@ from typing import Any, Final, Literal, cast
 
 import polars as pl
 
-from bansong.engine.address.batches import ROW, Index, PreparedStep, built_once, lacks_any, patterns, text_key
+from bansong.engine.address.batches import (
+    ROW,
+    Index,
+    PreparedStep,
+    built_once,
+    drop_repeats,
+    lacks_any,
+    patterns,
+    text_key,
+)
 from bansong.engine.address.gazetteer import Gazetteer, StoredSection, StoredTables, Tables
 from bansong.engine.address.regions import members
 from bansong.engine.registry import KEY, Memo
@@ -124,6 +133,11 @@ class Lookups(ABC):
     zip_regions = _built(
         lambda own: own._index_postal(lambda of: Index.of(own._with_region(of), pl.col("zip"), "region"), 0)
     )
+
+    def build_for_many(self) -> None:
+        """Build in this thread what most batches need: several of polars' threads would each build it."""
+        for index in ("roads_with_hole", "roads_with_gap", "zip_regions", "zip_homes", "_zip_dongs", "_zip_roads"):
+            getattr(self, index)
 
     @built_once
     def legal_names(self) -> pl.DataFrame:
@@ -237,7 +251,8 @@ def index_building_names(named: pl.DataFrame) -> Index:
 
 def postal_places(zipcode: pl.Series, dong: pl.Series, building: pl.Series) -> pl.DataFrame:
     """Return the distinct combinations of postal code, dong and road."""
-    return pl.DataFrame({"zip": zipcode, "dong": dong, "road": _road_of(building)}).unique()
+    places = pl.DataFrame({"zip": zipcode, "dong": dong, "road": _road_of(building)})
+    return drop_repeats(places).unique()  # neighbours in the gazetteer mostly have the same
 
 
 def _road_of(building: pl.Series) -> pl.Series:

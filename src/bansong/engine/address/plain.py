@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -16,7 +17,7 @@ import polars as pl
 
 from bansong.base.business_number import first_code
 from bansong.engine.address import parse, words
-from bansong.engine.address.batches import ROW, Index, scatter
+from bansong.engine.address.batches import ROW, Index, PreparedStep, scatter, text_key
 from bansong.engine.address.candidates import names_further_road
 from bansong.engine.address.gazetteer import building_key
 from bansong.engine.address.lookups import Lookups
@@ -41,11 +42,12 @@ _WORDS: Final = "[가-힣A-Za-z0-9]+(?:(?:, ?|[ -])[가-힣A-Za-z0-9]+)*"
 _NUMBER_AND_WORDS: Final = f"^ {_NUMBER}, {_WORDS}$"
 _BRACKETS: Final = rf"^[^ ,()]+(?:, ?{_WORDS})?\)$"
 _TWO_DIGITS: Final = 99  # 120-101 is like a former postal code
-_REGION_WEIGHT: Final = 0x9E37_79B9_7F4A_7C15
 
 
 @dataclass(frozen=True)
-class _PlainNames:
+class PlainNames:
+    """Names that stand for one region, road or dong, whatever stands beside them."""
+
     heads: pl.Series  # by place in the catalogue: the region, if the head means one by its names of today
     regions: pl.DataFrame
     roads: Index  # those that can be read in one way
@@ -53,7 +55,7 @@ class _PlainNames:
 
 
 _MAKING: Final = Lock()
-_NAMES: Final[WeakKeyDictionary[Lookups, _PlainNames]] = WeakKeyDictionary()
+_NAMES: Final[WeakKeyDictionary[Lookups, PlainNames]] = WeakKeyDictionary()
 
 
 def answer_plain(
@@ -61,26 +63,78 @@ def answer_plain(
 ) -> pl.DataFrame:
     """Answer each row (``address``, ``zipcode``): an address of the usual form by tables, others by ``read``.
 
-    ``changes``: the result of :func:`changes_of_heads`.
+    ``changes``: the result of :func:`changes_of_heads`. ``read`` answers parsed rows (columns of ``PARSED``).
     """
-    if rows.height < MIN_PLAIN_ROWS:
-        return read(rows)
+    parts, left = _take_apart(rows), pl.repeat(True, rows.height, dtype=pl.Boolean, eager=True)
+    names = plain_names(lookups) if rows.height >= MIN_PLAIN_ROWS else None
+    if names is None:
+        return read(_parse(rows, parts, left))
+    found = _with_units(_find_buildings(lookups, names, parts))
+    answers = _compose(lookups, names, found, changes)
+    left.scatter(found[ROW], False)
+    if not left.any():
+        return answers
+    lines = (left.cum_sum() + answers.height).zip_with(left, (~left).cum_sum()) - 1
+    parsed = _parse(rows, parts.filter(left[parts[ROW]]), left)
+    return pl.concat([answers, read(parsed)[answers.columns]])[lines]
+
+
+def plain_names(lookups: Lookups) -> PlainNames | None:
+    """Return the names of plain addresses; ``None`` while another thread makes them."""
     # no thread waits for another: polars' threads would wait for themselves
     if lookups not in _NAMES and _MAKING.acquire(blocking=False):
         try:
             _NAMES[lookups] = _prepare_names(lookups)
         finally:
             _MAKING.release()
-    names = _NAMES.get(lookups)
-    if names is None:
-        return read(rows)
-    found = _with_units(_find_buildings(lookups, names, _take_apart(names, rows)))
-    answers = _compose(lookups, names, found, changes)
-    left = pl.repeat(True, rows.height, dtype=pl.Boolean, eager=True).scatter(found[ROW], False)
-    if not left.any():
-        return answers
-    lines = (left.cum_sum() + answers.height).zip_with(left, (~left).cum_sum()) - 1
-    return pl.concat([answers, read(rows.filter(left))[answers.columns]])[lines]
+    return _NAMES.get(lookups)
+
+
+def _parse(rows: pl.DataFrame, parts: pl.DataFrame, left: pl.Series) -> pl.DataFrame:
+    # the rows `left`, without the parser where it would find nothing but the `parts`
+    usual = _USUAL.run(parts)
+    other = rows.with_row_index(ROW).filter(left.clone().scatter(usual[ROW], False))
+    parsed = usual if other.is_empty() else pl.concat([usual, _PARSING.run(other)[usual.columns]]).sort(ROW)
+    return parsed.drop(ROW)
+
+
+_PARSING: Final = PreparedStep(parse.parse)
+
+
+def _parse_usual(parts: pl.LazyFrame) -> pl.LazyFrame:
+    road, town, name, zipcode, text = (pl.col(column) for column in ("road", "town", "name", "zipcode", "address"))
+    head = partial(catalogue().value, place=pl.col("head"))
+    values = {
+        "text": text.str.strip_suffix(" "),
+        "kind": pl.lit("korean"),
+        "zipcode_given": pl.when(zipcode != "").then(zipcode),
+        **{"detail": pl.col("detail"), "brackets": name, "hint_dong": name, "emd": town, "road": road},
+        **{"sido": head("sido"), "sigungu": head("sigungu"), "sido_typed": head("sido_typed")},
+        **{"region_change": head("change"), "region_typed": head("text")},
+        "sido_given": head("sido_typed").is_not_null(),
+        "road_pre": pl.concat_str(town, road, ignore_nulls=True),
+        **{number: pl.col(number) for number in ("main", "sub", "under")},
+        "has_unit": pl.col("detail").is_not_null(),
+        "region_conflict": pl.lit(False),
+    }
+    bracketed = pl.concat_str(name, pl.lit(")"))
+    no_dong = name.str.contains(parse.NO_HINT) | bracketed.str.contains(f"{parse.NOT_PLAIN}|{parse.BRACKET_UNIT}")
+    return parts.filter(
+        pl.col("plain"),
+        road.str.contains(f"^{words.USUAL_ROAD_NAME}$") & ~road.is_in(words.ROAD_LIKE_DONGS),
+        ~road.str.contains("^(?:대?로|길|거리)제"),  # it may belong to the word before
+        town.is_null() | town.str.contains("^[가-힣]{2,7}$"),
+        name.is_null() | (name.str.contains(_DONG) & ~no_dong),
+        pl.col("detail").is_null() | ~pl.col("detail").str.contains("[A-Z가나다라]동"),
+        zipcode.is_null() | zipcode.str.contains("^(?:[0-9]{5})?$"),
+        (text.str.len_chars() <= words.MAX_CHARS) & ~text.str.contains(words.TO_REWRITE),
+    ).select(
+        *(ROW, "address", "zipcode"),
+        *(values.get(column, pl.lit(None)).cast(dtype).alias(column) for column, dtype in parse.PARSED.items()),
+    )
+
+
+_USUAL: Final = PreparedStep(_parse_usual)
 
 
 def changes_of_heads(changes: pl.Expr) -> pl.Series:
@@ -92,7 +146,7 @@ def changes_of_heads(changes: pl.Expr) -> pl.Series:
     return heads.select(pl.when(changes != "").then(changes)).to_series()
 
 
-def _prepare_names(lookups: Lookups) -> _PlainNames:
+def _prepare_names(lookups: Lookups) -> PlainNames:
     tables, road, emd = lookups.tables, pl.col("key"), pl.col("emd")
     alone = ~pl.col("several").fill_null(False) & (pl.len().over("region", "key") == 1)
     roads = tables.roads.filter(alone, road.str.contains(_ROAD), ~road.is_in(words.ROAD_LIKE_DONGS))
@@ -113,7 +167,7 @@ def _prepare_names(lookups: Lookups) -> _PlainNames:
     district = pl.when(pl.col("sigungu") != "").then("sigungu")
     begin = pl.concat_str("sido", district, pl.lit(""), separator=" ", ignore_nulls=True)
     regions = tables.regions.select(of_region=begin, level=level_of(pl.col("sido")))
-    return _PlainNames(_find_regions(lookups), regions, Index.of(roads, _road_key("key"), "road"), dongs)
+    return PlainNames(_find_regions(lookups), regions, Index.of(roads, text_key("region", "key"), "road"), dongs)
 
 
 def _means_itself(text: pl.Expr) -> pl.Expr:
@@ -127,47 +181,56 @@ def _find_regions(lookups: Lookups) -> pl.Series:
     return settled.select(pl.when(pl.col("covered"), *same).then("region")).to_series()
 
 
-def _road_key(name: str) -> pl.Expr:
-    return pl.col(name).hash(0) ^ (pl.col("region").cast(pl.UInt64) * pl.lit(_REGION_WEIGHT, pl.UInt64))
-
-
-def _take_apart(names: _PlainNames, rows: pl.DataFrame) -> pl.DataFrame:
+def _take_apart(rows: pl.DataFrame) -> pl.DataFrame:
     # in the order of the words: head, town, road, number, detail, brackets
-    parts, pair, name = pl.col("_parts").struct, pl.col("_pair").struct, pl.col("_name").struct[0]
-    bodies = rows.with_columns(_parts=pl.col("address").str.splitn("(", 2)).select(
-        "address", "zipcode", body=parts[0].str.strip_suffix(" "), inner=parts[1]
-    )
-    head = find_usual_heads(bodies["body"])
-    bodies = bodies.hstack([head.alias("head"), names.heads[head].alias("region")]).with_row_index(ROW)
+    bodies = _BODIES.run(rows)
+    return _PARTS.run(bodies.hstack([find_usual_heads(bodies["body"]).alias("head")]))
+
+
+def _split_bodies(rows: pl.LazyFrame) -> pl.LazyFrame:
+    parts = pl.col("_parts").struct
+    split = rows.with_columns(_parts=pl.col("address").str.splitn("(", 2)).with_row_index(ROW)
+    return split.select(ROW, "address", "zipcode", body=parts[0].str.strip_suffix(" "), inner=parts[1])
+
+
+_BODIES: Final = PreparedStep(_split_bodies)
+
+
+def _split_parts(bodies: pl.LazyFrame) -> pl.LazyFrame:
+    pair, name = pl.col("_pair").struct, pl.col("_name").struct[0]
     rest, behind, inner, first = pl.col("rest"), pl.col("behind"), pl.col("inner"), pair[0]
     several = pl.col("inner").str.contains(",", literal=True)
     return (
-        bodies.lazy()
-        .filter(pl.col("region").is_not_null())
-        .with_columns(rest=pl.col("body").str.slice(catalogue().value("length", pl.col("head")) + 1))
+        bodies.with_columns(rest=pl.col("body").str.slice(catalogue().value("length", pl.col("head")) + 1))
         .with_columns(_pair=rest.str.splitn(" ", 2))
         .with_columns(town=pl.when(first.str.ends_with("읍") | first.str.ends_with("면")).then(first))
         .with_columns(rest=pl.when(pl.col("town").is_not_null()).then(pair[1]).otherwise("rest"))
         .with_columns(road=rest.str.splitn(" ", 2).struct[0].str.strip_chars_end("0123456789-,"))
         .with_columns(behind=rest.str.strip_prefix(pl.col("road")))
         .with_columns(units=behind.str.contains(_UNITS))
-        .filter(pl.col("units") | behind.str.contains(_NUMBER_AND_WORDS))
-        .filter(inner.is_null() | inner.str.contains(_BRACKETS))
         .with_columns(_pair=behind.str.strip_prefix(" ").str.splitn(" ", 2), _name=inner.str.splitn(",", 2))
         .with_columns(number=first.str.strip_suffix(","), detail=pair[1], name=name.str.strip_suffix(")"))
         .with_columns(_pair=pl.col("number").str.splitn("-", 2), plain=pl.col("units") & ~several.fill_null(False))
-        .with_columns(main=first.cast(pl.UInt32), sub=pair[1].cast(pl.UInt32).fill_null(0), under=0)
-        .filter((pl.col("main") <= _TWO_DIGITS) | (pl.col("sub") <= _TWO_DIGITS))
-        .with_columns(key=_road_key("road"))
-        .drop("body", "rest", "road", "behind", "units", "_pair", "_name")
-        .collect()
+        .with_columns(main=first.cast(pl.UInt32, strict=False), sub=pair[1].cast(pl.UInt32, strict=False), under=0)
+        .with_columns(pl.col("sub").fill_null(0))
+        .filter(
+            pl.col("head").is_not_null(),
+            pl.col("units") | behind.str.contains(_NUMBER_AND_WORDS),
+            inner.is_null() | inner.str.contains(_BRACKETS),
+            (pl.col("main") <= _TWO_DIGITS) | (pl.col("sub") <= _TWO_DIGITS),
+        )
+        .drop("body", "rest", "behind", "units", "_pair", "_name")
     )
 
 
-def _find_buildings(lookups: Lookups, names: _PlainNames, rows: pl.DataFrame) -> pl.DataFrame:
+_PARTS: Final = PreparedStep(_split_parts)
+
+
+def _find_buildings(lookups: Lookups, names: PlainNames, rows: pl.DataFrame) -> pl.DataFrame:
     # of road and number, if it is the only one, and neither town nor dong nor postal code says otherwise
-    kept = rows.columns[1:]
-    rows = names.roads.find(rows, pl.col("key"), "road", kept)
+    rows = rows.hstack([names.heads[rows["head"]].alias("region")])
+    kept = [name for name in rows.columns if name not in (ROW, "road")]
+    rows = names.roads.find(rows, text_key("region", "road"), "road", kept)
     key = building_key(*(pl.col(part) for part in ("road", "under", "main", "sub")))
     rows = lookups.buildings.find(rows, key, "place", [*kept, "road"])
     rows = rows.filter(~rows[ROW].is_duplicated())
@@ -202,7 +265,7 @@ def _with_units(rows: pl.DataFrame) -> pl.DataFrame:
     return usual if few.is_empty() else pl.concat([usual, few.drop("brackets")]).sort(ROW)
 
 
-def _compose(lookups: Lookups, names: _PlainNames, found: pl.DataFrame, changes: pl.Series) -> pl.DataFrame:
+def _compose(lookups: Lookups, names: PlainNames, found: pl.DataFrame, changes: pl.Series) -> pl.DataFrame:
     tables, place = lookups.tables, found["place"]
     apartment = tables.building_apartment[place].fill_null(False)
     known = found.hstack(

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from bansong.engine.address.batches import fill_few, where, with_groups
+from bansong.engine.address.batches import fill_few, for_few, where, with_groups
 from bansong.engine.address.words import (
     AFTER_NUMBER,
     ANNEXES,
@@ -19,8 +19,6 @@ from bansong.engine.address.words import (
     NUMBER,
     ROAD_LIKE_DONGS,
     compact,
-    read_usual_lot,
-    read_usual_road,
     take_numbers_back,
 )
 
@@ -53,21 +51,17 @@ _JOINED_TOWNSHIP: Final = f"^([가-힣]{{1,4}}?면){_ROAD}$"
 def read_road(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Read a road from ``rest``, else ``brackets``: add its columns, ``_town``, and ``_tail`` (after the number)."""
     maybe = pl.col("rest").str.contains("[로길리]") | pl.col("brackets").is_not_null()
-    unread = pl.col("road").is_null() & ~pl.col("_lot") & maybe
-    return (
-        read_usual_road(frame)
-        .with_columns(_aside=pl.lit(False))
-        .pipe(fill_few, unread, _read_unusual, ("rest", "brackets", "_body"), _FILLED)
-    )
+    read = for_few(frame, maybe, _read_anywhere, ("rest", "brackets", "_body"), _ROAD_COLUMNS)
+    return read.with_columns(pl.col("_aside").fill_null(False))
 
 
-_FILLED: Final[dict[str, type[pl.DataType]]] = {
+_ROAD_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
     **dict.fromkeys(("_pre", "_town", "road", "road_pre", "_tail"), pl.String),
     **{"under": pl.UInt8, "main": pl.UInt32, "sub": pl.UInt32, "_aside": pl.Boolean},
 }
 
 
-def _read_unusual(frame: pl.LazyFrame) -> pl.LazyFrame:
+def _read_anywhere(frame: pl.LazyFrame) -> pl.LazyFrame:
     maybe = pl.when(pl.col("rest").str.contains("[로길리]")).then("rest")
     return (
         with_groups(frame, maybe, _NUMBERED, *_FOUND)
@@ -229,17 +223,16 @@ def read_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Read a lot: add its columns; ``_tail`` becomes the text after its number."""
     # beside a road only the strict form counts: a word ending in 동, 리 or N가 and a number that cannot be a unit
     beside = pl.col("road").is_not_null() & _around().str.contains(_NUMBERED_BESIDE).fill_null(False)
-    unread = ~pl.col("_lot") & (_alone() | beside)
+    nothing = {name: pl.lit(None, dtype) for name, dtype in _LOT_COLUMNS.items() if name[0] != "_"}
     return (
-        read_usual_lot(frame)
-        .pipe(fill_few, unread, _read_unusual_lot, _NEEDED, _FILLED_BY_LOT)
-        .drop("_lot")
+        frame.with_columns(**nothing | {"emd": pl.col("_town")})
+        .pipe(fill_few, _alone() | beside, _read_lot_anywhere, _NEEDED, _LOT_COLUMNS)
         .pipe(_with_road_like)
     )
 
 
 _NEEDED: Final = ("rest", "road", "_aside", "_town", "_tail", "_ahead", "_before_road", "brackets")
-_FILLED_BY_LOT: Final[dict[str, type[pl.DataType]]] = {
+_LOT_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
     **dict.fromkeys(("emd", "ri", "lot_dong", "_town", "_tail", "_ahead"), pl.String),
     **{"san": pl.UInt8, "lot_main": pl.UInt32, "lot_sub": pl.UInt32, "lot_ho": pl.Boolean},
 }
@@ -250,7 +243,7 @@ def _alone() -> pl.Expr:
     return without_road & pl.col("rest").str.contains("[동리가읍면]").fill_null(False)
 
 
-def _read_unusual_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
+def _read_lot_anywhere(frame: pl.LazyFrame) -> pl.LazyFrame:
     return (
         with_groups(frame, pl.when(_alone()).then("rest"), _NUMBERED_LOT, *_FOUND_OF_LOT, "_behind")
         .with_columns(_word=pl.col("_pre").str.extract(_LAST_WORD))

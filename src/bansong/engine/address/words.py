@@ -235,13 +235,8 @@ _WORDS: Final = "|".join(f"{first}[가-힣&&[^읍면{last}]]|{first}{last}{_SYLL
 # at least two syllables, and more than 거리 or 대로: those may belong to the word before them
 _STEM: Final = f"(?:[가-힣&&[^읍면거대]]{_SYLLABLE}|{_WORDS}){_SYLLABLE}*"
 _NUMBERED: Final = f"[0-9]{{1,4}}번?{LETTER}?길"
-_TOWN: Final = "(?:[가-힣]{1,6}[읍면] )?"
 _USUAL_NUMBER: Final = "[0-9]{1,5}(?:-[0-9]{1,5})?"
 USUAL_ROAD_NAME: Final = f"{_STEM}(?:(?:로|길)(?:{_NUMBERED})?|{_NUMBERED}|[0-9]{{1,4}}로)"
-_ROAD: Final = f"^{_TOWN}{USUAL_ROAD_NAME} {_USUAL_NUMBER}(?:, .*)?$"
-_NO_ROAD: Final = "[^로길리]*"  # 어진동 671, 도움6로 11 has a road, which counts
-_LOT: Final = f"^{_TOWN}{_SYLLABLE}*(?:{_SYLLABLE}동|[가-힣&&[^읍면거]]리) (?:산 ?)?{_USUAL_NUMBER}(?:, {_NO_ROAD})?$"
-_NO_DONG: Final = f"(?:{COMPLEXES})제?[가나다라마바사]?동 |(?:{ANNEXES})동 "
 
 
 def take_numbers_back(
@@ -257,62 +252,6 @@ def take_numbers_back(
         )
         .with_columns(pl.when(~pl.col("_false")).then(name).alias(name) for name in (*found, behind))
         .drop("_false", "_unit")
-    )
-
-
-def read_usual_road(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the columns of a road of the usual form, and ``_lot`` (Boolean): whether there is a lot of the usual form."""
-    words, numbers = pl.col("_words").struct, pl.col("_numbers").struct
-    with_town, road, rest = words[2].is_not_null(), pl.col("road"), pl.col("rest")
-    found = pl.when(road.is_not_null())
-    lot = rest.str.contains(_LOT) & pl.col("brackets").is_null() & ~rest.str.contains(_NO_DONG)
-    return (
-        frame.with_columns(_words=pl.when(rest.str.contains(_ROAD)).then("rest"))
-        .with_columns(_parts=pl.col("_words").str.splitn(", ", 2))
-        .with_columns(_words=pl.col("_parts").struct[0].str.splitn(" ", 3))
-        .with_columns(
-            _town=pl.when(with_town).then(words[0]),
-            road=pl.when(with_town).then(words[1]).otherwise(words[0]),
-            _numbers=pl.when(with_town).then(words[2]).otherwise(words[1]).str.splitn("-", 2),
-        )
-        .with_columns(
-            _pre=found.then(pl.concat_str("_town", road, separator=" ", ignore_nulls=True)),
-            road_pre=found.then(pl.concat_str("_town", road, ignore_nulls=True)),
-            under=found.then(pl.lit(0, pl.UInt8)),
-            main=numbers[0].cast(pl.UInt32),
-            sub=found.then(numbers[1].cast(pl.UInt32).fill_null(0)),
-            _tail=found.then((pl.lit(", ") + pl.col("_parts").struct[1]).fill_null("")),
-        )
-        .with_columns(_lot=lot.fill_null(False))
-        .drop("_words", "_parts", "_numbers")
-    )
-
-
-def read_usual_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the columns and ``_tail`` of a lot where ``_lot`` is true; elsewhere ``emd`` is ``_town``."""
-    words, numbers, found = pl.col("_words").struct, pl.col("_numbers").struct, pl.col("_lot")
-    with_town, dong = words[0].str.contains("[읍면]$"), pl.col("lot_dong")
-    return (
-        frame.with_columns(_parts=pl.when(found).then("rest").str.splitn(", ", 2))
-        .with_columns(_words=pl.col("_parts").struct[0].str.replace(" 산 ?([0-9])", " 산$1").str.splitn(" ", 3))
-        .with_columns(
-            _town=pl.when(with_town).then(words[0]).otherwise("_town"),
-            lot_dong=pl.when(with_town).then(words[1]).otherwise(words[0]),
-            _numbers=pl.when(with_town).then(words[2]).otherwise(words[1]),
-        )
-        .with_columns(
-            san=pl.col("_numbers").str.starts_with("산").cast(pl.UInt8),
-            _numbers=pl.col("_numbers").str.strip_prefix("산").str.splitn("-", 2),
-            ri=pl.when(dong.str.ends_with("리")).then(dong),
-        )
-        .with_columns(
-            emd=pl.coalesce("_town", pl.when(pl.col("ri").is_null()).then(dong)),
-            lot_main=numbers[0].cast(pl.UInt32),
-            lot_sub=pl.when(found).then(numbers[1].cast(pl.UInt32).fill_null(0)),
-            lot_ho=pl.when(found).then(pl.lit(False)),
-            _tail=pl.when(found).then((pl.lit(", ") + pl.col("_parts").struct[1]).fill_null("")).otherwise("_tail"),
-        )
-        .drop("_words", "_parts", "_numbers")
     )
 
 
