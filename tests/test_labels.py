@@ -342,7 +342,7 @@ def test_a_selection_is_labelled_by_row_id(label: Any, tmp_path: Path) -> None:
     report = label(ONE, file=tmp_path / "p.xlsx", output=tmp_path / "l.xlsx")
     assert report.bounced == 1
     assert pl.read_excel(tmp_path / "l.xlsx")["bv:bounced"].to_list()[4] is True
-    with pytest.raises(LabelError, match="no column of business numbers: name its letters in a column letter_id"):
+    with pytest.raises(LabelError, match="it has no business numbers, so its letters are found by letter_id"):
         label(f"사업자등록번호,반송여부\n{NUMBERS[3]},Y\n", file=tmp_path / "p.xlsx")
 
 
