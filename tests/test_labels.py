@@ -453,5 +453,7 @@ def test_reports_of_outcomes_and_of_learning_are_korean_and_their_values_are_cod
     assert (report.as_dict()["by_reason"], report.as_dict()["ways"]) == ({"moved": 1}, {"number": 1})
     unused = pl.read_csv(tmp_path / "unused.csv", infer_schema=False)
     assert unused["problem"].to_list() == ["unknown_number", "not_understood"]
-    assert unused["why"][0] == "발송한 파일에 없는 사업자번호입니다"
+    assert unused["이유"][0] == "발송한 파일에 없는 사업자번호입니다"
+    again = label((tmp_path / "unused.csv").read_text("utf-8-sig").replace("999-99-99999", NUMBERS[3]))
+    assert again.bounced == 1  # corrected, it is a list like any other
     assert set(learned.as_dict()["left_out"]) <= {"mailed less than 45 days ago", "outcome not certain"}  # type: ignore[call-overload]
