@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final, Literal, get_args
@@ -131,6 +131,11 @@ class Alert(str):
     __slots__ = ()
 
 
+def written_warnings(warnings: Iterable[str]) -> list[str]:
+    """Return warnings as texts in the current language; alerts stay alerts."""
+    return [Alert(one) if isinstance(one, Alert) else str(one) for one in warnings]
+
+
 _KOREAN_HEADERS: Final = {
     "biz_status": "휴·폐업 상태",
     "bounce_prob": "반송 확률",
@@ -216,6 +221,7 @@ def with_words(frame: pl.LazyFrame, lang: Lang | None) -> pl.LazyFrame:
 def code_expr(value: pl.Expr, column: str) -> pl.Expr:
     """Replace the Korean words of a column by their codes."""
     codes = {word: code for code, word in KOREAN_WORDS.get(column, {}).items()} | EARLIER_WORDS.get(column, {})
+    codes |= {word.replace(" ", ""): code for word, code in codes.items()}  # as people type them
     return _replace(value, codes) if codes else value
 
 

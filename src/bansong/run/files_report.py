@@ -14,7 +14,7 @@ import polars as pl
 from bansong.base.display import Shown, grade_bar, listed_counts
 from bansong.base.errors import UsageError
 from bansong.base.messages import current_language, gettext, ngettext
-from bansong.base.schema import Alert, Choice, role_word
+from bansong.base.schema import Alert, Choice, role_word, written_warnings
 from bansong.run import charts
 from bansong.run.accounting import LookupPlan, StatusCounts, kept_alert
 from bansong.run.manifest import record_of
@@ -146,7 +146,7 @@ class FilesReport(Shown):
             "parts": [_part_as_dict(part, place) for place, part in enumerate(self.parts, 1)],
             "failed": dict(self.failed),
             "passed_over": list(self.passed_over),
-            "warnings": list(map(str, self.warnings)),
+            "warnings": written_warnings(self.warnings),
         }
 
     def _describe(self) -> list[tuple[str, str]]:
@@ -166,7 +166,8 @@ class FilesReport(Shown):
             found += (quote_lines if self.dry_run else purchase_lines)(plan, self.purchase)
         found.append((gettext("time"), gettext("{seconds:.1f} s, run {run}", seconds=self.seconds, run=self.run_id)))
         beside = self.beside.lines() if self.beside else []
-        return [*found, *beside, *self._part_lines(), *self._column_lines()]
+        decided = [line for part in self.parts if part.decisions for line in part.decisions.lines()]
+        return [*found, *decided, *beside, *self._part_lines(), *self._column_lines()]
 
     def _part_lines(self) -> list[tuple[str, str]]:
         lines = [(gettext("table"), _describe(part)) for part in self.parts[:_SHOWN]]

@@ -53,8 +53,8 @@ _MEANINGS: Final = {
     "send": gettext_noop("may be posted"),
     "fix_address": gettext_noop("complete the address, then check again"),
     "confirm": gettext_noop("ask the customer, then post"),
-    "hold": gettext_noop("wait, because the letter would probably come back"),
-    "do_not_send": gettext_noop("not to be posted, because nobody is there any more"),
+    "hold": gettext_noop("call first, and do not post it yet"),
+    "do_not_send": gettext_noop("not to be posted: it is closed, or the letter would come back"),
 }
 _DOWNLOADS: Final = {
     "result": gettext_noop("Your list with the answers"),
@@ -365,7 +365,11 @@ def _result_sections(desk: LocalDesk) -> Iterator[Markup]:
             cards.append((gettext("saved"), gettext("₩{amount:,.0f}", amount=letters.saved)))
     shown = tag("ul", *(tag("li", tag("strong", value), what) for what, value in cards), class_="cards")
     words = {one: word_of(one, desk.lang).replace("_", " ") for one in ACTIONS}
-    rows = ((word, f"{actions.get(one, 0):,}", gettext(_MEANINGS[one])) for one, word in words.items())
+    rows = [(word, f"{actions.get(one, 0):,}", gettext(_MEANINGS[one])) for one, word in words.items()]
+    if others := report.rows - sum(actions.get(one, 0) for one in ACTIONS):
+        rows.append(
+            (gettext("without an answer"), f"{others:,}", gettext("correct what the note says, then check again"))
+        )
     table, tabs = _table((gettext("action"), gettext("rows"), gettext("what to do")), rows), {"report": "_blank"}
     links = (
         tag("a", gettext(_DOWNLOADS[use]), tag("span", path.name), href=f"/files/{use}", target=tabs.get(use, ""))

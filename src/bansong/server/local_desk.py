@@ -264,10 +264,12 @@ class LocalDesk:
     def record_outcomes(self, work: Work, *, of_result: bool, **options: Any) -> None:  # noqa: ARG002 - takes no time
         file = self.files.get("result") if of_result else self.given.get("mailed")
         self.latest = "outcomes"
+        self.recorded.pop("outcomes", None)
         self.recorded["outcomes"] = label(self.given["outcomes"], file=file, send=False, **options)
 
     def take_review(self, work: Work) -> None:  # noqa: ARG002 - takes no time
         self.latest = "review"
+        self.recorded.pop("review", None)
         self.recorded["review"] = apply_review(self.given["review"])
 
     @contextmanager
