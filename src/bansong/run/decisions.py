@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 import polars as pl
 import polars.selectors as cs
 
+from bansong.base.before_polars import refuse_after_fork
 from bansong.base.display import Shown
 from bansong.base.errors import BansongError, InputError, Notice, Problem, UsageError
 from bansong.base.files import as_path, private_folder
-from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Lang, Option, current_language, gettext
 from bansong.base.options import ALL_SHEETS, ENGINE_KINDS, ReadKeywords, ReadOptions, check_keywords
 from bansong.base.remote import fetch_file
