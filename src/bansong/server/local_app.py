@@ -32,6 +32,7 @@ from bansong.server.bodies import read_body
 from bansong.server.local_desk import FoundTable, LocalDesk, Work, open_desk
 from bansong.server.settings import listen, url_of
 from bansong.tables.detect import default_output, output_format
+from bansong.tables.excel.create import MEANINGS
 
 _SWEEP_S: Final = 10.0
 _STOP_S: Final = 10.0
@@ -49,13 +50,6 @@ _ROLES: Final = {
     "zipcode": gettext_noop("postal code"),
     "confirmed": gettext_noop("day of the last address check"),
 }
-_MEANINGS: Final = {
-    "send": gettext_noop("may be posted"),
-    "fix_address": gettext_noop("complete the address, then check again"),
-    "confirm": gettext_noop("ask the customer, then post"),
-    "hold": gettext_noop("wait, because the letter would probably come back"),
-    "do_not_send": gettext_noop("not to be posted, because nobody is there any more"),
-}
 _DOWNLOADS: Final = {
     "result": gettext_noop("Your list with the answers"),
     "letters": gettext_noop("List for the mail house"),
@@ -72,9 +66,6 @@ class _Guard:
         self._cookie = f"bansong-{url.rpartition(':')[2]}"  # the ports of a host share their cookies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         request, host = Request(scope), self._origin.removeprefix("http://")
         by_token = scope["path"] == "/" and self._is_token(request.query_params.get("token", ""))
         is_known = by_token or self._is_token(request.cookies.get(self._cookie, ""))
@@ -130,7 +121,7 @@ def run_local_app(
             Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         app = create_local_app(desk, url, token)
         config = uvicorn.Config(
-            app, ws="none", http="h11", log_config=None, access_log=False, timeout_graceful_shutdown=2
+            app, ws="none", http="h11", lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=2
         )
         with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after shutdown
             uvicorn.Server(config).run(sockets=[listener])
@@ -155,6 +146,7 @@ class _Handlers:
 
     async def open(self, request: Request) -> Response:
         desk = self._desk
+        desk.pages.clear()  # a browser may drop one without a word; those that are open ask again
         desk.lang = next((one for one in LANGS if one == request.query_params.get("lang")), desk.lang)
         other = next(one for one in LANGS if one != desk.lang)
         with desk.speaking():
@@ -177,7 +169,8 @@ class _Handlers:
 
     async def view(self, request: Request) -> Response:
         desk, asked = self._desk, request.query_params
-        desk.pages[asked.get("page", "")] = desk.seen = time.time()
+        desk.pages.add(asked.get("page", ""))
+        desk.seen = time.time()
         work, version = desk.work, str(desk.version)
         answer: dict[str, Any] = {"version": version}
         with desk.speaking():
@@ -215,7 +208,7 @@ class _Handlers:
         desk, action = self._desk, request.path_params["action"]
         form = dict(parse_qsl((await read_body(request, _MAX_FORM_BYTES)).decode(), keep_blank_values=True))
         if action == "closed":
-            desk.pages.pop(request.query_params.get("page", ""), None)
+            desk.pages.discard(request.query_params.get("page", ""))
         elif action == "cancel" and desk.work is not None:
             desk.work.cancel()
         elif action == "clear" and desk.work is None:
@@ -365,7 +358,7 @@ def _result_sections(desk: LocalDesk) -> Iterator[Markup]:
             cards.append((gettext("saved"), gettext("₩{amount:,.0f}", amount=letters.saved)))
     shown = tag("ul", *(tag("li", tag("strong", value), what) for what, value in cards), class_="cards")
     words = {one: word_of(one, desk.lang).replace("_", " ") for one in ACTIONS}
-    rows = ((word, f"{actions.get(one, 0):,}", gettext(_MEANINGS[one])) for one, word in words.items())
+    rows = ((word, f"{actions.get(one, 0):,}", gettext(MEANINGS[one])) for one, word in words.items())
     table, tabs = _table((gettext("action"), gettext("rows"), gettext("what to do")), rows), {"report": "_blank"}
     links = (
         tag("a", gettext(_DOWNLOADS[use]), tag("span", path.name), href=f"/files/{use}", target=tabs.get(use, ""))

@@ -46,7 +46,7 @@ CELL_TOO_LONG: Final = Problem(
     "workbook holds; write CSV or Parquet",
 )
 
-_MEANINGS: Final = {
+MEANINGS: Final = {
     "biz_status": gettext_noop("whether the business is open; the reasons name the source and its day"),
     "bounce_prob": gettext_noop("how likely a letter to this address comes back"),
     "grade": gettext_noop("the probability as a grade: A under 3 %, B under 8 %, C under 20 %, D under 50 %, E above"),
@@ -125,8 +125,8 @@ def _add_guide(book: Workbook, result: Enriched) -> None:
     sheet.column_dimensions["A"].width, sheet.column_dimensions["B"].width = 22, 84
     words = {code: word_of(code, result.lang) for code in COLOURED["action"]}
     columns = [(contract_name(column), header) for column, header in result.layout]
-    for name, header in [*(one for one in columns if one[0] in _MEANINGS), ("", ""), *words.items()]:
-        sheet.append([header, gettext(_MEANINGS[name]) if name else None])
+    for name, header in [*(one for one in columns if one[0] in MEANINGS), ("", ""), *words.items()]:
+        sheet.append([header, gettext(MEANINGS[name]) if name else None])
     for cell in sheet["A"]:
         cell.font = Font(name="Calibri", size=11, bold=True)
     _colour_words(sheet, f"A{sheet.max_row - len(words) + 1}:A{sheet.max_row}", [*words.values()])
