@@ -235,7 +235,7 @@ def test_returned_letters_are_recorded_for_the_result_and_for_a_file(browser: Br
     enriched = browser.http.get("/files/result").content
     outcomes = "사업자등록번호,반송사유\n576-81-33138,수취인불명\n"
     assert browser.upload("outcomes", "반송.csv", outcomes) == 204
-    form = {"of": "result", "mailed_on": "2026-10-05"}
+    form = {"mailed_on": "2026-10-05"}
     assert browser.post("/outcomes", str(httpx.QueryParams(form))) == 204
     browser.view()
     assert browser.desk.error is not None
@@ -249,7 +249,7 @@ def test_returned_letters_are_recorded_for_the_result_and_for_a_file(browser: Br
         204,
         204,
     )
-    assert browser.post("/outcomes", str(httpx.QueryParams(form | {"of": "", "requested": "no"}))) == 204
+    assert browser.post("/outcomes", str(httpx.QueryParams(form | {"requested": "no"}))) == 204
     browser.view()
     assert browser.desk.recorded["outcomes"].file.endswith("발송.csv")  # type: ignore[attr-defined]
 

@@ -26,18 +26,15 @@ from bansong.base.messages import (
     set_language,
 )
 from bansong.base.option import OptionSpec
-from bansong.base.options import StatusOptions
 from bansong.base.publish import make_folder, publish_file
 from bansong.base.remote import is_there
 from bansong.cli.console import print_out, print_rows, say, say_table, warn
 from bansong.cli.options import (
     LANG,
-    PATH,
     SETTINGS,
     add_all,
     config_path,
     json_option,
-    options_of,
     options_of_spec,
     progress_option,
     read_settings,
@@ -218,29 +215,18 @@ _TIMEOUT_S: Final = 10.0
 
 
 @click.command(short_help="Set up language, key and addresses, question by question.")
-@options_of(StatusOptions, "nts_key_file")
-@click.option("--addresses", type=PATH, metavar="ZIP", help="The address file as downloaded, or its folder.")
 @progress_option
-def setup(nts_key_file: Path | None, addresses: Path | None, progress: str) -> None:
+def setup(progress: str) -> None:
     """Ask for what a first run needs, remember it, and name a command to try.
 
     It asks for the language, the tax authority's free key (typed unseen, checked with one call, kept in a file that
-    only you can read), and the address file that was downloaded. Enter leaves a question out; what is given as an
-    option is not asked. It may be run again at any time.
+    only you can read), and the address file that was downloaded, a zip or its folder. Enter leaves a question out. It
+    may be run again at any time.
     """
-    from bansong.reference.nts import NtsKey
-
-    steps = (
-        (nts_key_file and NtsKey.load(nts_key_file).reveal(), _KEY_QUESTION, _store_key, True),
-        (addresses and str(addresses), _ZIP_QUESTION, partial(_install_addresses, progress), False),
-    )
     try:
         _set_up_language()
-        for given, question, act, hidden in steps:
-            if given:
-                act(given)
-            else:
-                _ask_until(gettext(question), act, hidden=hidden)
+        _ask_until(_KEY_QUESTION, _store_key, hidden=True)
+        _ask_until(_ZIP_QUESTION, partial(_install_addresses, progress))
     except click.Abort as error:
         if not isinstance(error.__context__, EOFError):
             raise
@@ -276,8 +262,8 @@ def _ask(question: str, default: str = "", *, hidden: bool = False) -> str:
     return str(answer).strip()
 
 
-def _ask_until(question: str, act: Callable[[str], None], *, hidden: bool) -> None:
-    while text := _ask(question, hidden=hidden):
+def _ask_until(question: str, act: Callable[[str], None], *, hidden: bool = False) -> None:
+    while text := _ask(gettext(question), hidden=hidden):
         try:
             return act(text)
         except BansongError as error:

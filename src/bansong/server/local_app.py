@@ -233,7 +233,7 @@ class _Handlers:
         requested = {"yes": True, "no": False}.get(form.get("requested", ""))
         sent = {"complete": True, "sent": "send"} if "complete" in form else {}
         options: dict[str, Any] = {"mailed": form.get("mailed_on") or None, "returns_requested": requested, **sent}
-        return partial(self._desk.record_outcomes, of_result=form.get("of") == "result", **options)
+        return partial(self._desk.record_outcomes, **options)
 
 
 def render(desk: LocalDesk) -> Markup:
@@ -379,10 +379,9 @@ def _recorded_lines(desk: LocalDesk, key: str) -> list[Markup]:
 def _outcome_section(desk: LocalDesk) -> Markup:
     said = gettext("Give the list of the letters that came back: the next checks take it into account.")
     fields = [_file("outcomes", gettext("List of returned letters"))]
-    if desk.report is not None:
-        which = {"result": gettext("The result above"), "": gettext("Another file")}
-        fields.append(tag("label", gettext("What was posted"), _choice("of", which, "result")))
-    fields.append(_file("mailed", gettext("Result of an earlier check, which was posted"), needed=desk.report is None))
+    above = gettext("leave it empty for the result above") if desk.report else ""
+    posted = gettext("Result of an earlier check, which was posted")
+    fields.append(_file("mailed", posted, hint=above, needed=not above))
     day = _input("date", "mailed_on", required="", max=seoul_day().isoformat())
     fields.append(tag("label", gettext("Day of posting"), day))
     answers = {"yes": gettext("Yes (registered, or marked for return)"), "no": gettext("No")}

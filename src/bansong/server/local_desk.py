@@ -254,9 +254,9 @@ class LocalDesk:
             self._delete(self.files["result"].parent)
         self.latest, self.report, self.files = "result", report, {"result": result, **files}
 
-    def record_outcomes(self, work: Work, *, of_result: bool, **options: Any) -> None:  # noqa: ARG002 - takes no time
-        file = self.files.get("result") if of_result else self.given.get("mailed")
-        self.latest = "outcomes"
+    def record_outcomes(self, work: Work, **options: Any) -> None:  # noqa: ARG002 - takes no time
+        """Record returned letters of the file that was given with them, else of the result."""
+        file, self.latest = self.given.pop("mailed", self.files.get("result")), "outcomes"
         self.recorded["outcomes"] = label(self.given["outcomes"], file=file, send=False, **options)
 
     def take_review(self, work: Work) -> None:  # noqa: ARG002 - takes no time
