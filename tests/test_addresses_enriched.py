@@ -85,7 +85,7 @@ def test_the_callers_columns_may_have_any_name(engine: bs.LocalEngine) -> None:
 def test_a_run_reports_how_well_addresses_were_understood(tmp_path: Path) -> None:
     out = tmp_path / "out.xlsx"
     report = bs.enrich(SAMPLE / "customers.csv", out, gazetteer=GAZETTEER, registry=REGISTRY, summary=True)
-    written, summary = ([*sheet.iter_rows(values_only=True)] for sheet in openpyxl.load_workbook(out).worksheets)
+    written, summary, _ = ([*sheet.iter_rows(values_only=True)] for sheet in openpyxl.load_workbook(out).worksheets)
     assert written[0][8:] == NINE
     levels = report.addresses
     assert levels["exact"] > 200

@@ -25,7 +25,7 @@ CALLS = {
     "fetch_status": "bs.fetch_status(['1248100998'])",
     "forget": "bs.forget('1248100998')",
     "label": "bs.label('list.csv', file='list.csv')",
-    "letters": "bs.letters('list.csv', 'out.csv')",
+    "letters": "bs.letters('list.csv', 'letters.csv')",
     "plan": "bs.plan('list.csv')",
     "run_job": "bs.run_job('job.toml')",
     "verify": "bs.verify('1248100998')",

@@ -134,7 +134,7 @@ def test_a_row_of_the_review_is_never_one_to_send(registry: Registry, gazetteer:
     files = {"review": tmp_path / "review.xlsx", "letters": tmp_path / "letters.csv"}
     bs.enrich(source, tmp_path / "out.parquet", registry=registry, gazetteer=gazetteer, today=TODAY, **files)
     sheet = openpyxl.load_workbook(files["review"]).worksheets[0]
-    assert [row[0] for row in sheet.iter_rows(min_row=2, values_only=True)] == [1, 2]
+    assert [row[0] for row in sheet.iter_rows(min_row=3, values_only=True)] == [1, 2]
     assert pl.read_parquet(tmp_path / "out.parquet")["action"].to_list() == ["confirm", "confirm", "send"]
     assert pl.read_csv(files["letters"]).height == 1
 

@@ -95,7 +95,7 @@ def test_commands_use_what_is_remembered_and_options_precede_it(run: Run, tmp_pa
         ("lang = 'ko'\nheaders = 'ko\n", "line 2"),
         ("# mine\n[output]\nheaders = 'kr'\n", "line 3: output.headers"),
         ("\nhedaers = 'ko'\n", "line 2: there is no setting 'hedaers' (is headers meant?)"),
-        ("nts_key = 'the-key-itself'\n", "line 1: 'nts_key'"),
+        ("nts_key = 'the-key-itself'\n", "line 1: there is no setting 'nts_key' (is nts_key_file meant?)"),
         ("letter_cost = []\n", "line 1: letter_cost"),
     ],
 )

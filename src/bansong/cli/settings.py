@@ -44,11 +44,6 @@ from bansong.run.options import NOT_USED, REFERENCE_FILES, with_installed
 SETTING_UNKNOWN: Final = Problem(
     "config.setting_unknown", "{place}there is no setting {key!r}{meant}; the settings are {listed}"
 )
-SECRET_REFUSED: Final = Problem(
-    "config.secret_refused",
-    "{place}{key!r}: secrets are not kept in config.toml; let `bansong setup` store the key, or name its file: "
-    "`bansong config set nts_key_file FILE`",
-)
 SETTING_INVALID: Final = Problem("config.setting_invalid", "{place}{key}: {reason}")
 
 _NAMES: Final = {
@@ -61,7 +56,6 @@ _OPTIONS: Final = {
     if isinstance(one, click.Option)
 }
 _BARE: Final = re.compile(r"[A-Za-z0-9_.-]+")
-_SECRET: Final = re.compile(r"key|secret|token|passw")
 
 
 def load_settings(path: Path) -> dict[str, Any]:
@@ -102,8 +96,6 @@ def _find(key: str, place: str = "") -> OptionSpec:
     name = key.replace("-", "_")
     if name in _NAMES:
         return _NAMES[name]
-    if _SECRET.search(name):
-        raise UsageError(SECRET_REFUSED, place=place, key=key)
     close = get_close_matches(name, _NAMES, n=1, cutoff=0.5)
     meant = gettext(" (is {close} meant?)", close=close[0]) if close else ""
     raise UsageError(SETTING_UNKNOWN, place=place, key=key, meant=meant, listed=", ".join(SETTINGS))

@@ -26,9 +26,9 @@ from bansong.base.display import Shown
 from bansong.base.errors import StoppedError
 from bansong.base.messages import LANGS, count_rows, end_sentence, gettext, gettext_noop
 from bansong.base.options import StatusOptions
-from bansong.base.schema import ACTIONS, Alert, seoul_day, word_of
+from bansong.base.schema import ACTIONS, RECORD_COLUMNS, Alert, seoul_day, word_of
+from bansong.reference.reviews import COLUMNS
 from bansong.run.page_figures import Markup, join, tag
-from bansong.server.bodies import read_body
 from bansong.server.local_desk import FoundTable, LocalDesk, Work, open_desk
 from bansong.server.settings import listen, url_of
 from bansong.tables.detect import default_output, output_format
@@ -36,18 +36,13 @@ from bansong.tables.excel.create import MEANINGS
 
 _SWEEP_S: Final = 10.0
 _STOP_S: Final = 10.0
-_MAX_FORM_BYTES: Final = 1 << 20
 _POLICY: Final = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'"
 _REPORT_POLICY: Final = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _HEADERS: Final = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
 _ASSETS: Final = {"page.css": "bansong.run", "local_app.css": "bansong.server", "local_app.js": "bansong.server"}
 _LANGUAGES: Final = {"en": "English", "ko": "한국어"}
 _SHOWN_LETTERS: Final = 40
-_ROLES: Final = {
-    "b_no": gettext_noop("business number"),
-    "name": gettext_noop("business name"),
-    "address": gettext_noop("address"),
-    "zipcode": gettext_noop("postal code"),
+_ROLES: Final = {role: COLUMNS[role] for role in RECORD_COLUMNS} | {
     "confirmed": gettext_noop("day of the last address check"),
 }
 _DOWNLOADS: Final = {
@@ -206,7 +201,7 @@ class _Handlers:
 
     async def act(self, request: Request) -> Response:
         desk, action = self._desk, request.path_params["action"]
-        form = dict(parse_qsl((await read_body(request, _MAX_FORM_BYTES)).decode(), keep_blank_values=True))
+        form = dict(parse_qsl((await request.body()).decode(), keep_blank_values=True))
         if action == "closed":
             desk.pages.discard(request.query_params.get("page", ""))
         elif action == "cancel" and desk.work is not None:

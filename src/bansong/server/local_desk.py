@@ -310,9 +310,8 @@ def open_desk(reference: Mapping[str, Any], status: StatusOptions) -> Iterator[L
     for lock in home.glob("*.lock"):
         with suppress(OSError):  # Windows keeps an open file
             remove_unless_locked(lock)
-    for left in home.iterdir():
-        if left.is_dir() and not left.with_suffix(".lock").exists():
-            shutil.rmtree(left, ignore_errors=True)
+        if not lock.exists():
+            shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
     folder = home / secrets.token_hex(8)
     descriptor = create_private(folder.with_suffix(".lock"))
     lock_file(descriptor)

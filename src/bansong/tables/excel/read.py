@@ -27,7 +27,7 @@ from bansong.base.options import ReadOptions
 from bansong.base.schema import Alert
 from bansong.tables.excel import limits as limits_check
 from bansong.tables.excel.limits import decodable_xlsx
-from bansong.tables.excel.package import CORE, FORMER_SHEET, SHEET, SUMMARY, outline
+from bansong.tables.excel.package import CORE, FORMER_SHEET, GUIDE, SHEET, SUMMARY, outline
 from bansong.tables.headers import LOOK, Merge, find_heading, has_role, headless, headless_note
 from bansong.tables.roles import holds_address
 from bansong.tables.streams import File
@@ -449,13 +449,13 @@ def _table(
 
 
 def _further_sheets(loaded: Loaded) -> Iterator[Alert]:
-    summaries = set()
+    added = set[str]()  # by a run, beside the table
     for lang in LANGS if loaded.name in (SHEET, FORMER_SHEET) else ():
         with use_language(lang):
-            summaries.add(gettext(SUMMARY))
+            added |= {gettext(SUMMARY), gettext(GUIDE)}
     hold_numbers = gettext_noop("only the sheet {name!r} was taken; {names} hold business numbers too; {advice}")
     left_out = gettext_noop("only the sheet {name!r} was taken, not {names}; {advice}")
-    if further := loaded.others or [name for name in loaded.further if name not in summaries]:
+    if further := loaded.others or [name for name in loaded.further if name not in added]:
         said = {"name": loaded.name, "names": ", ".join(map(repr, further)), "advice": advise_sheet(further[0])}
         yield Alert(gettext(hold_numbers if loaded.others else left_out, **said))
 
