@@ -36,8 +36,9 @@ from bansong.tables.excel.create import MEANINGS
 
 _SWEEP_S: Final = 10.0
 _STOP_S: Final = 10.0
-_POLICY: Final = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'"
-_REPORT_POLICY: Final = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_STRICT: Final = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_POLICY: Final = f"{_STRICT}; script-src 'self'; style-src 'self'; connect-src 'self'"
+_REPORT_POLICY: Final = f"sandbox; {_STRICT}; style-src 'unsafe-inline'"
 _HEADERS: Final = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
 _ASSETS: Final = {"page.css": "bansong.run", "local_app.css": "bansong.server", "local_app.js": "bansong.server"}
 _LANGUAGES: Final = {"en": "English", "ko": "한국어"}
@@ -72,9 +73,7 @@ class _Guard:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(_HEADERS)
-                policy = headers.get("Content-Security-Policy", _POLICY)
-                more = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-                headers["Content-Security-Policy"] = f"{policy}; {more}"
+                headers.setdefault("Content-Security-Policy", _POLICY)
                 if by_token:
                     headers["Set-Cookie"] = f"{self._cookie}={self._token}; HttpOnly; SameSite=Strict; Path=/"
             await send(message)

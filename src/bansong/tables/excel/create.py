@@ -296,7 +296,6 @@ class ChoiceSheet:
 def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
     import openpyxl
     from openpyxl.styles import Alignment, Border, Font, PatternFill, Side
-    from openpyxl.workbook.defined_name import DefinedName
 
     book = openpyxl.Workbook()
     sheet: Worksheet = book.worksheets[0]
@@ -332,7 +331,6 @@ def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
         last = f"{letter}{top + content.lines.height}"
         sheet.add_data_validation(_offer(cells, f"{letter}{top + 1}:{last}", content.prompt, content.refusal))
     sheet.add_data_validation(_offer(f'"{",".join(content.answers)}"', f"{letter}1", content.switch, content.refusal))
-    book.defined_names["accept_single"] = DefinedName("accept_single", attr_text=f"'{content.title}'!${letter}$1")
     book.save(target)
 
 
