@@ -22,6 +22,7 @@ from bansong.base.schema import ACTIONS, ADDED_COLUMNS, DECIDED_MARKS, HEADERS, 
 from bansong.engine.records import DIGITS, ROW_ID
 from bansong.engine.risk.reasons import AT_BEST, LEVEL, parse_reasons
 from bansong.engine.text import postal_digits
+from bansong.history.letters import non_blank
 from bansong.run.accounting import kept_alert
 from bansong.run.changes import without_space
 from bansong.run.columns import keep_apart
@@ -86,8 +87,7 @@ def open_output(
         if "action" not in nine:
             raise InputError(NOT_AN_OUTPUT, path=path)
         cells = {name: pl.col(f"c{nine[name]}") if name in nine else pl.lit(None, pl.String) for name in ADDED_COLUMNS}
-        texts = {name: cell.cast(pl.String).str.strip_chars() for name, cell in cells.items() if name != "reasons"}
-        texts = {name: code_expr(pl.when(text != "").then(text), name) for name, text in texts.items()}
+        texts = {name: code_expr(non_blank(cell), name) for name, cell in cells.items() if name != "reasons"}
         texts["fixed_zipcode"] = postal_digits(texts["fixed_zipcode"])
         yield prepared, prepared.rows.with_columns(reasons=cells["reasons"], **texts)
 
@@ -216,7 +216,7 @@ def _find_decided(left: pl.DataFrame, record: pl.DataFrame | None, added: list[s
     # an emptied action asks for ours again; an emptied address is a decision for the one that was given
     flags["action"] &= pl.col("action").is_not_null()
     rows = left.with_columns(flag.alias(_FLAGS[name]) for name, flag in flags.items())
-    filled = [pl.col(id_).cast(pl.String).str.strip_chars().fill_null("") != "" for id_ in added]
+    filled = [non_blank(pl.col(id_)).is_not_null() for id_ in added]
     theirs = [pl.when(flag).then(name).alias(f"decisions:{name}") for name, flag in _DECIDED.items()]
     whole = pl.struct(*_FLAGS.values(), *theirs, *added).hash()
     kept = pl.any_horizontal(*_FLAGS.values(), *filled)

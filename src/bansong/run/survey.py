@@ -404,7 +404,8 @@ class Surveyor:
         file, data = InputFile(Path(name), Path()), InputData(found.data)
         target, sides = self._choose_outputs(file, [one.path for one in files], found.table, several=False)
         prepared = prepare_output(found.table, target, found.read, self.outputs.write, self.engine.kind)
-        chosen = {role: replace(choice, **found.whys[role]) for role, choice in prepared.chosen.items()}
+        firsts = ((role, one, found.chosen[role]) for role, one in prepared.chosen.items())
+        chosen = {role: replace(one, why=first.why, confidence=first.confidence) for role, one, first in firsts}
         prepared = replace(prepared, chosen=chosen, merged=found.inputs)
         table = self._survey_table(file, prepared, sides, None)
         return InputSurvey((SurveyedInput(file, target, sides, (table,), data, _state_of(file.path, data)),), {}, ())
