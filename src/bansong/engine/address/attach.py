@@ -12,7 +12,12 @@ from bansong.base.messages import Lang, gettext
 from bansong.engine.address import parse
 from bansong.engine.address.batches import ROW, PreparedStep, for_few, lacks_any, scatter, text_key
 from bansong.engine.address.candidates import split_joined_numbers
-from bansong.engine.address.decide import drop_repeated, hear_witnesses, judge_support, postal_fits
+from bansong.engine.address.decide import (
+    drop_repeated,
+    hear_witnesses,
+    judge_support,
+    postal_fits,
+)
 from bansong.engine.address.gazetteer import Gazetteer, lot_key, unpack_numbers
 from bansong.engine.address.judge_regions import JUDGED, judge_batch
 from bansong.engine.address.lookups import FEW, Lookups, lookups_of
