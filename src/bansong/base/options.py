@@ -305,12 +305,20 @@ def service_options(engine: str, keywords: ServiceKeywords) -> ServiceOptions:
 ALL_SHEETS: Final = "*"  # a sheet's name that means every sheet with business numbers
 
 
-def is_text_or_texts(value: object) -> bool:
-    return isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(one, str) for one in value))
+def _names_headers(value: object) -> bool:
+    return is_text(value) or (isinstance(value, Sequence) and all(isinstance(one, str) for one in value))
+
+
+def is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def is_list_of_texts(value: object) -> bool:
+    return not is_text(value) and _names_headers(value)
 
 
 def _names_columns(value: object) -> bool:
-    return isinstance(value, Mapping) and all(map(is_text_or_texts, value.values()))
+    return isinstance(value, Mapping) and all(map(_names_headers, value.values()))
 
 
 class ReadKeywords(TypedDict, total=False):
@@ -349,7 +357,7 @@ class ReadOptions(Options):
     sheet: str | Sequence[str] | None = option(
         flag="--sheet NAME",
         job="inputs.sheet",
-        rule=Rule(is_text_or_texts, gettext_noop("the name of a sheet, or a list")),
+        rule=Rule(_names_headers, gettext_noop("the name of a sheet, or a list")),
         help="The sheet of a workbook; by default the one that holds the number column. Several may be given; '*' is "
         "every sheet with business numbers.",
         inputs=Inputs(("xlsx", "xls", "xlsb", "ods", "html"), gettext_noop("workbooks")),

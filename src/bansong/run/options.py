@@ -20,7 +20,8 @@ from bansong.base.options import (
     ServiceOptions,
     StatusOptions,
     StatusSource,
-    is_text_or_texts,
+    is_list_of_texts,
+    is_text,
 )
 from bansong.base.schema import seoul_day
 
@@ -31,9 +32,7 @@ if TYPE_CHECKING:
     from bansong.engine.risk.scorecard import Scorecard
 
 
-_TEXTS = Rule(
-    lambda value: not isinstance(value, str) and is_text_or_texts(value), gettext_noop("a list of columns, all texts")
-)
+_TEXTS = Rule(is_list_of_texts, gettext_noop("a list of columns, all texts"))
 
 
 def parse_won(text: str) -> float:
@@ -66,7 +65,7 @@ class WriteOptions(Options):
         "",
         flag="--prefix P",
         job="output.prefix",
-        rule=Rule(lambda value: isinstance(value, str), gettext_noop("a text; an empty one for none")),
+        rule=Rule(is_text, gettext_noop("a text; an empty one for none")),
         help="What goes before the names of the added columns.",
     )
     summary: bool = option(
