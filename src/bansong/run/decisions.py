@@ -48,8 +48,7 @@ ONE_SHEET_ONLY: Final = Problem(
     "decisions.one_sheet_only", "{path}: a list of letters is made of one sheet; name it with {option}"
 )
 SENT_BY_HAND: Final = Problem(
-    "alert.sent_by_hand",
-    "rows set to `send` by hand, against bansong's own answer: {rows} ({count:,} in all)",
+    "alert.sent_by_hand", "rows set to `send` by hand, against bansong's own answer: {rows} ({count:,} in all)"
 )
 DECISIONS_LOST: Final = Problem(
     "alert.decisions_lost",
