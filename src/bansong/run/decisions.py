@@ -26,7 +26,7 @@ from bansong.history.letters import non_blank
 from bansong.run.accounting import kept_alert
 from bansong.run.changes import without_space
 from bansong.run.columns import keep_apart
-from bansong.run.manifest import DECIDED, OWN, agreements, find_record, row_digests
+from bansong.run.manifest import DECIDED, agreements, find_record, row_digests
 from bansong.run.options import WriteOptions
 from bansong.run.runner import AnswersOfAll
 from bansong.run.side_files import SideFiles, WrittenSides
@@ -156,14 +156,14 @@ def read_decisions(path: Path, run: TableRun, read: ReadOptions, prefix: str, *,
     try:
         with open_output(path, read, prefix, run.prepared.chosen) as (earlier, found):
             added, common = _other_columns(earlier, run.prepared.table)
-            own = {f"{OWN}{name}": digest for name, digest in row_digests(found.collect_schema().names()).items()}
+            own = {f"own:{name}": digest for name, digest in row_digests(found.collect_schema().names()).items()}
             keys = {_KEY: _key_of(found), _WHOLE: _key_of(found, common)}
             left = found.select(ROW_ID, "row_note", *_DECIDED, *added, **keys, **own).collect()
     except BansongError:
         if named:
             raise
         return None
-    record, headers = find_record(left, None if named else run.recorded)
+    record, headers = find_record(left, None if named else run.recorded, prefix="own:")
     added = {id_: header for id_, header in added.items() if header not in headers and (named or record is not None)}
     left = left.with_columns(cs.datetime().dt.to_string("%Y-%m-%d %H:%M:%S"))
     left = left.with_columns(cs.temporal().cast(pl.String))
@@ -209,9 +209,9 @@ def _find_decided(left: pl.DataFrame, record: pl.DataFrame | None, added: list[s
     marked = {name: marks.str.contains_any([words[name] for words in HEADERS.values()]) for name in _FLAGS}
     flags, strange = marked, pl.lit(False)
     if record is not None:
-        same = agreements(record)
-        flags = {name: pl.when(same["row"]).then(~same[name]).otherwise(mark) for name, mark in marked.items()}
-        strange = ~same["row"] & pl.col("action").is_not_null()
+        known, same = agreements(record, prefix="own:")
+        flags = {name: pl.when(known).then(~same[name]).otherwise(mark) for name, mark in marked.items()}
+        strange = ~known & pl.col("action").is_not_null()
     # an emptied action asks for ours again; an emptied address is a decision for the one that was given
     flags["action"] &= pl.col("action").is_not_null()
     rows = left.with_columns(flag.alias(_FLAGS[name]) for name, flag in flags.items())

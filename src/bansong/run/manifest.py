@@ -66,24 +66,22 @@ def write_manifest(record: Mapping[str, object], path: Path) -> None:
 
 # Digests of what was written show a later run which cells people changed. Nothing can be read back from them.
 DECIDED: Final = "decided:"  # prefix of Boolean columns: whether people decided on the action, or the address, of a row
-OWN: Final = "own:"  # prefix of the digests of a file as it is now
 _MOST_ROWS: Final = 500_000  # people edit no larger lists by hand; a million take 80 MB more
 _RECORDS_KEPT: Final = 100
 _MADE_BY: Final = pl.__version__  # hashes differ from release to release
 
 
 def row_digests(names: Collection[str]) -> dict[str, pl.Expr]:
-    """Return digests (UInt64) of a row's number, name and address; and of these with its action, its new address."""
+    """Return digests (UInt64) of a row's number, name and address, of its action, and of its corrected address."""
 
     def text(name: str) -> pl.Expr:
         return (pl.col(name).cast(pl.String) if name in names else pl.lit("")).fill_null("").alias(name)
 
     number = pl.coalesce(DIGITS, text("b_no")).alias("b_no") if DIGITS in names else text("b_no")
-    row = pl.struct(number, text("name"), text("address")).hash()
     found = {
-        "row": row,
-        "action": pl.struct(row, text("action")).hash(),
-        "fixed_address": pl.struct(row, text("fixed_zipcode"), text("fixed_address")).hash(),
+        "row": pl.struct(number, text("name"), text("address")).hash(),
+        "action": text("action").hash(),
+        "fixed_address": pl.struct(text("fixed_zipcode"), text("fixed_address")).hash(),
     }
     for name in found:
         if f"{DECIDED}{name}" in names:  # differs from whatever we write
@@ -125,12 +123,15 @@ def _records(output: Path | None) -> list[Path]:
     return sorted(folder.glob(f"{name}*.parquet"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
 
 
-def agreements(record: pl.DataFrame) -> dict[str, pl.Expr]:
-    """Return by column of a record whether its digests have those of a row (prefix :data:`OWN`)."""
-    return {name: pl.col(f"{OWN}{name}").is_in(record[name].implode()) for name in record.columns}
+def agreements(record: pl.DataFrame, prefix: str) -> tuple[pl.Expr, dict[str, pl.Expr]]:
+    """Return whether rows with digests (after ``prefix``) are in a record; and which of their cells are as recorded."""
+    row = pl.col(f"{prefix}row")
+    names = [name for name in record.columns if name != "row"]
+    same = {name: (row ^ pl.col(f"{prefix}{name}")).is_in((record["row"] ^ record[name]).implode()) for name in names}
+    return row.is_in(record["row"].implode()), same
 
 
-def find_record(rows: pl.DataFrame, output: Path | None) -> tuple[pl.DataFrame | None, set[str]]:
+def find_record(rows: pl.DataFrame, output: Path | None, prefix: str) -> tuple[pl.DataFrame | None, set[str]]:
     """Return the record of an output, or of any, that agrees with most cells of these rows; and the headers then."""
     best, headers, most = None, set[str](), 0
     for path in _records(output):
@@ -138,7 +139,8 @@ def find_record(rows: pl.DataFrame, output: Path | None) -> tuple[pl.DataFrame |
             about, record = pl.read_parquet_metadata(path), pl.read_parquet(path)
         except (OSError, pl.exceptions.PolarsError):  # of a killed run
             continue
-        there, *cells = rows.select(one.sum().alias(name) for name, one in agreements(record).items()).row(0)
+        known, same = agreements(record, prefix)
+        there, *cells = rows.select(known.sum(), **{name: one.sum() for name, one in same.items()}).row(0)
         if about["made_by"] == _MADE_BY and 2 * there >= rows.height and there + sum(cells) > most:
             best, headers, most = record, {*json.loads(about["headers"])}, there + sum(cells)
     return best, headers
