@@ -210,7 +210,7 @@ def test_letters_are_made_of_a_file_as_people_left_it(
 ) -> None:
     words = HEADERS[lang]
     action, out = words["action"], tmp_path / f"out{suffix}"
-    send, hold = ("send", "hold") if lang == "en" else ("발송", "보류")
+    send, stop = ("send", "hold") if lang == "en" else ("발송", "발송금지")  # a space is left out
     run("enrich", customers.name, "-o", out.name, *FLAGS, "--headers", lang, "--letters", "before.csv")
     whole = json.loads(run("letters", out.name, "-o", "same.csv", "--json").stdout)
     assert (tmp_path / "same.csv").read_bytes() == (tmp_path / "before.csv").read_bytes()
@@ -219,7 +219,7 @@ def test_letters_are_made_of_a_file_as_people_left_it(
     risky = of_action(frame, "do_not_send" if lang == "en" else "발송 금지", action)[0]
     sent, moved, gone = of_action(frame, send, action)[:3]
     edit(out, risky, **{action: send})
-    edit(out, sent, **{action: hold, "담당": "김"})
+    edit(out, sent, **{action: stop, "담당": "김"})
     edit(out, moved, **{words["fixed_address"]: CITY_HALL, words["fixed_zipcode"]: "04524", "상호": "새 이름"})
     edited = (
         read(out).filter(pl.col("고객코드").cast(pl.String) != gone).sort("주소").select("담당", pl.exclude("담당"))

@@ -162,6 +162,7 @@ def test_outcomes_that_say_nothing_are_refused(tmp_path: Path) -> None:
         f"사업자번호,상호\n{NUMBERS[0]},가\n": "labels.outcome_column_missing",
         f"사업자번호,반송여부\n{NUMBERS[0]},보류\n": "labels.bounced_not_understood",
         f"사업자번호,반송여부\n{NUMBERS[0]},\n": "labels.outcomes_empty",
+        "봉투번호,반송여부\n": "labels.outcomes_empty",
         "상호,반송여부\n가,Y\n": "labels.row_column_missing",
         f"사업자번호,반송여부,반송여부\n{NUMBERS[3]},Y,N\n": "labels.header_ambiguous",
     }
@@ -341,7 +342,7 @@ def test_a_selection_is_labelled_by_row_id(label: Any, tmp_path: Path) -> None:
     report = label(ONE, file=tmp_path / "p.xlsx", output=tmp_path / "l.xlsx")
     assert report.bounced == 1
     assert pl.read_excel(tmp_path / "l.xlsx")["bv:bounced"].to_list()[4] is True
-    with pytest.raises(LabelError, match="no column of business numbers: name its letters in a column letter_id"):
+    with pytest.raises(LabelError, match="it has no business numbers, so its letters are found by letter_id"):
         label(f"사업자등록번호,반송여부\n{NUMBERS[3]},Y\n", file=tmp_path / "p.xlsx")
 
 
@@ -401,7 +402,7 @@ def test_the_report_speaks_json_html_and_text_without_addresses(label: Any) -> N
 
 def test_the_command_line_says_what_could_not_be_used(run: Any, enriched: Path, tmp_path: Path) -> None:
     write(tmp_path / "o.csv", f"사업자번호,반송여부\n{NUMBERS[3]},Y\n1234567891,Y\n", "cp949")
-    options = ("--file", "mailed.csv", "--mailed", "2026-10-05", "--returns-requested", "--mail-class", "bulk")
+    options = ("--file", "mailed.csv", "--mailed", "2026.10.5", "--returns-requested", "--mail-class", "bulk")
     done = run("label", "o.csv", *options, "--complete", "--sent", "all", "-o", "l.csv")
     assert (done.returncode, "row 2 (123-45-67891): its number is not in the mailed file" in done.stderr) == (3, True)
 
@@ -452,5 +453,7 @@ def test_reports_of_outcomes_and_of_learning_are_korean_and_their_values_are_cod
     assert (report.as_dict()["by_reason"], report.as_dict()["ways"]) == ({"moved": 1}, {"number": 1})
     unused = pl.read_csv(tmp_path / "unused.csv", infer_schema=False)
     assert unused["problem"].to_list() == ["unknown_number", "not_understood"]
-    assert unused["why"][0] == "발송한 파일에 없는 사업자번호입니다"
+    assert unused["이유"][0] == "발송한 파일에 없는 사업자번호입니다"
+    again = label((tmp_path / "unused.csv").read_text("utf-8-sig").replace("999-99-99999", NUMBERS[3]))
+    assert again.bounced == 1  # corrected, it is a list like any other
     assert set(learned.as_dict()["left_out"]) <= {"mailed less than 45 days ago", "outcome not certain"}  # type: ignore[call-overload]

@@ -80,6 +80,7 @@ def test_the_second_sheet_counts_letters_by_postal_area(mailed: Path) -> None:
     (_, total), *areas = [row[:2] for row in counted.iter_rows(min_row=2, values_only=True)]
     expected = found["우편번호"].str.slice(0, 3).value_counts(sort=True, name="n")
     assert total == found.height
+    assert len(openpyxl.load_workbook(mailed / "letters.xlsx").sheetnames) == 2
     assert dict(areas) == dict(expected.iter_rows())
 
 
@@ -215,6 +216,15 @@ def test_returns_are_recorded_from_four_forms_of_lists(mailed: Path, form: str) 
     whole = read(mailed / "mailed.csv").with_row_index()
     assert set(labelled(enriched)) == set(whole.filter(pl.col("고객코드").is_in(keys))["index"])
     assert enriched.usable == 3 - 1 * (form == "letter_id")  # 수취거절 says nothing
+
+
+def test_a_delivered_letter_has_a_day_in_the_posts_list_but_no_day_of_return(mailed: Path) -> None:
+    one, two, *_ = read(mailed / "letters.xlsx")["봉투번호"]
+    rows = [(one, "배달완료", "2026.10.7"), (two, "반송", "2026.10.20")]
+    for header, contradictions in (("처리일자", 0), ("반송일", 1)):
+        outcomes = written(mailed / "o.xlsx", [("봉투번호", "배달결과", header), *rows])
+        report = label(outcomes, mailed / "mailed.csv", dry_run=True)
+        assert (report.bounced, len(report.listed)) == (1, contradictions)
 
 
 def test_each_row_of_a_mixed_list_is_found_by_the_surest_that_it_has(mailed: Path) -> None:

@@ -244,6 +244,8 @@ def test_returned_letters_are_recorded_for_the_result_and_for_a_file(browser: Br
     browser.view()
     assert browser.desk.recorded["outcomes"].bounced == 1  # type: ignore[attr-defined]
     assert LabelStore().history() is not None
+    assert browser.post("/outcomes", str(httpx.QueryParams(form))) == 204
+    assert "outcomes" not in (browser.view() and browser.desk.recorded)  # the success before is not that of this one
     assert browser.post("/clear") == 204
     assert (browser.upload("outcomes", "반송.csv", outcomes), browser.upload("mailed", "발송.csv", enriched)) == (
         204,

@@ -164,6 +164,21 @@ def test_what_cannot_be_one_table_is_refused(
     assert not Path("out.csv").exists()
 
 
+def test_what_is_decided_in_a_merged_workbook_is_told_with_the_rows_of_its_sheet(tmp_path: Path) -> None:
+    months(tmp_path / "in")
+    out, options = tmp_path / "out.xlsx", REFERENCE | {"merge": True}
+    bs.enrich([tmp_path / "in"], out, **options)
+    book = load_workbook(out)
+    sheet = book.worksheets[0]
+    sheet.cell(3, [cell.value for cell in sheet[1]].index("action") + 1, "send")
+    book.save(out)
+    report = bs.enrich([tmp_path / "in"], out, **options)
+    decided = report.parts[0].decisions
+    assert decided is not None
+    assert decided.sent_by_hand == (3,)
+    assert set(decided.lines()) <= set(report.lines())
+
+
 def test_a_page_over_several_outputs_adds_them_up(tmp_path: Path) -> None:
     """Each line of its lists names file and row; an input that failed is named first, and its rows are not counted."""
     inputs: list[str | Path] = [*months(tmp_path / "in")]

@@ -210,6 +210,7 @@ def with_words(frame: pl.LazyFrame, lang: Lang | None) -> pl.LazyFrame:
 def code_expr(value: pl.Expr, column: str) -> pl.Expr:
     """Replace the Korean words of a column by their codes."""
     codes = {word: code for code, word in KOREAN_WORDS.get(column, {}).items()} | EARLIER_WORDS.get(column, {})
+    codes |= {word.replace(" ", ""): code for word, code in codes.items()}  # as people type them
     return _replace(value, codes) if codes else value
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from functools import cache
 from importlib import import_module
+from itertools import pairwise
 from types import FrameType
 from typing import Any, Final
 from unicodedata import east_asian_width
@@ -176,10 +177,9 @@ def _translate(help: str | None) -> str | None:
 
 
 def _named_language(words: Sequence[str]) -> Lang | None:
-    pairs = zip(words, [*words[1:], ""], strict=True)
     named = [
         following if word == "--lang" else word.removeprefix("--lang=")
-        for word, following in pairs
+        for word, following in pairwise([*words, ""])
         if word[:6] == "--lang"
     ]
     return next((lang for name in named for lang in LANGS if name == lang), None)

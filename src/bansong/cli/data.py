@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from datetime import datetime
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,7 @@ from bansong.base.options import ReadOptions
 from bansong.base.publish import make_folder
 from bansong.cli.console import print_json, progress_shown, say_columns, say_table, show_summary
 from bansong.cli.options import (
+    DAY,
     PATH,
     add_all,
     chosen_status,
@@ -74,12 +75,12 @@ def data() -> None:
 @options_of(ReadOptions, "columns", roles=_REGISTRY_ROLES)
 @click.option(
     "--as-of",
-    type=click.DateTime(["%Y-%m-%d"]),
+    type=DAY,
     help="How fresh sources without a date column are; default: their file's date.",
 )
 @options_of(ReadOptions, "encoding", "delimiter")
 @json_option
-def build_registry(output: Path | None, as_of: datetime | None, as_json: bool, **options: Any) -> None:
+def build_registry(output: Path | None, as_of: date | None, as_json: bool, **options: Any) -> None:
     """Build a registry from files, or folders of files, with a number and a status column.
 
     Any table that `enrich` reads will do: lists of statuses, the mail-order registry's CSVs, files enriched before. The
@@ -89,7 +90,7 @@ def build_registry(output: Path | None, as_of: datetime | None, as_json: bool, *
     from bansong.reference.registry import build_registry
 
     target = _choose_output("registry", output)
-    report = build_registry(output=target, as_of=as_of.date() if as_of else None, **options)
+    report = build_registry(output=target, as_of=as_of, **options)
     if not as_json and len(report.sources) <= 10:
         for source, chosen in zip(report.sources, report.columns, strict=True):
             say_table([(gettext("source"), source)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -80,6 +81,15 @@ class ParsedType(_TypeBase):
             self.fail(str(error), param, ctx)
 
 
+def _parse_day(text: str) -> date:
+    parts = re.fullmatch(r"([0-9]{4})([-./]?)\s*([0-9]{1,2})\2\s*([0-9]{1,2})\.?", text.strip(), re.ASCII)
+    try:
+        return date(*map(int, parts.group(1, 3, 4) if parts else ()))
+    except (TypeError, ValueError):
+        raise ValueError(gettext("{value!r} is no day; write it as 2026-10-05", value=text)) from None
+
+
+DAY: Final = ParsedType("DATE", _parse_day)
 _UNITS_S: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _LONGEST_S: Final = 366 * 86_400
 
@@ -126,7 +136,7 @@ def _type_of(spec: OptionSpec, roles: Iterable[str]) -> dict[str, Any]:
         return {"type": click.Choice(spec.choices), **shown}
     if spec.parse not in (None, str):
         return {"type": ParsedType(str(spec.metavar), spec.parse)}
-    plain = {"int": int, "float": float, "date | str": click.DateTime(["%Y-%m-%d"])}.get(spec.type)
+    plain = {"int": int, "float": float, "date | str": DAY}.get(spec.type)
     is_path = "Path" in spec.type and spec.parse is None
     return {
         "type": PATH if is_path else plain,

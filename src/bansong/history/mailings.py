@@ -15,7 +15,7 @@ from bansong.base import business_number
 from bansong.base.errors import LabelError, OutputError, Problem
 from bansong.base.messages import Option, Phrase, current_language, gettext, gettext_noop
 from bansong.base.publish import publish_file
-from bansong.base.schema import KOREAN_WORDS
+from bansong.base.schema import KOREAN_WORDS, role_word
 from bansong.engine.overlays import address_key
 from bansong.engine.risk.reasons import EVIDENCE_DTYPES, KNOWN_DTYPES
 from bansong.history.letters import WAYS, place_key
@@ -309,8 +309,9 @@ def write_unused(frame: pl.DataFrame, path: Path) -> None:
     roles = {name: name.partition(":")[2] for name in frame.columns if name.startswith("written:")}
     words = {code: gettext(text) for code, text in PROBLEMS.items()}
     why = pl.col("problem").replace_strict(words, return_dtype=pl.String)
-    texts = (pl.col(cell).alias(role) for cell, role in roles.items())
-    cells = frame.sort("place").select(pl.col("place").alias("row"), "problem", why.alias("why"), *texts)
+    texts = (pl.col(cell).alias(role_word(role, current_language())) for cell, role in roles.items())
+    own = (pl.col("place").alias(gettext("row")), "problem", why.alias(gettext("why")))
+    cells = frame.sort("place").select(*own, *texts)
     with publish_file(path) as temporary:
         try:
             cells.write_csv(temporary, include_bom=True)

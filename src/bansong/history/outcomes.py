@@ -51,7 +51,7 @@ MAILING_DATE_AMBIGUOUS: Final = Problem(
 OUTCOME_COLUMN_MISSING: Final = Problem(
     "labels.outcome_column_missing",
     "{name}: no column says whether a letter came back, why or when; the headers are: {names}; name one with "
-    "`columns={{'bounced': 'HEADER'}}` (or reason=HEADER where the list holds only what came back)",
+    "`columns={{'bounced': 'HEADER'}}` or, if all came back, `columns={{'reason': 'HEADER'}}`",
 )
 ROW_COLUMN_MISSING: Final = Problem(
     "labels.row_column_missing",
@@ -135,6 +135,7 @@ _WITHOUT_YEAR: Final = r"^\s*'?([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\
 _SERIAL: Final = r"^\s*([345][0-9]{4})(?:\.[0-9]+)?\s*$"
 _PACKED: Final = r"^\s*([0-9]{4})([0-9]{2})([0-9]{2})(?:\.0)?\s*$"
 _SPOKEN: Final = ("bounced", "reason", "returned", "mailed")
+_RETURN_DAYS: Final = ("returned", "written:returned")
 _TEXTS: Final = ("b_no", "address", *_SPOKEN, "row_id", *NAMING_ROLES, "zipcode")
 
 
@@ -229,6 +230,8 @@ def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
         named = {first: f"#{headed[first].column + 1}"} if first in headed else {}
         chosen = choose_columns(table, (first, *others), named | given) if first else Chosen({})
         if (first == "recipient" and "address" not in chosen.columns) or not first:
+            if table.frame.head(1).collect().is_empty():
+                raise LabelError(OUTCOMES_EMPTY, name=table.name, rows=count_rows(0)) from error
             raise ColumnError(ROW_COLUMN_MISSING, error=error) from error
         chosen.columns.update({role: headed[role] for role in named if role not in given})  # they were not given
     for role in _SPOKEN:
@@ -269,6 +272,8 @@ def _parse_cells(raw: pl.LazyFrame, chosen: Mapping[str, Choice], mailed: date |
     if "bounced" not in chosen:
         given = [*cell.values(), pl.col("reason"), _non_blank(pl.col("written:returned"))]
         said = pl.when(pl.any_horizontal(part.is_not_null() for part in given)).then(pl.lit(True))
+    if "returned" in chosen and level_of("returned", chosen["returned"].header) != "sure":  # the day of any outcome
+        rows = rows.with_columns(pl.when(said.fill_null(True)).then(name).alias(name) for name in _RETURN_DAYS)
     return rows.with_columns(
         said.alias("said"),
         cell["row_id"].str.replace(r"\.0+$", "").cast(pl.UInt32, strict=False).alias("row_id"),

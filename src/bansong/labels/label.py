@@ -17,10 +17,10 @@ from bansong.base.before_polars import refuse_after_fork
 from bansong.base.display import Shown, listed_counts
 from bansong.base.errors import BansongError, LabelError, Problem, UsageError
 from bansong.base.files import as_path, is_remote, variable
-from bansong.base.messages import Listed, Option, Phrase, count_rows, gettext, gettext_of, ngettext
+from bansong.base.messages import Listed, Option, Phrase, count_rows, current_language, gettext, gettext_of, ngettext
 from bansong.base.option import take_options
 from bansong.base.options import ReadOptions, ServiceKeywords, ServiceOptions, check_keywords, service_options
-from bansong.base.schema import Choice, CodeWord, role_code, seoul_day
+from bansong.base.schema import Choice, CodeWord, role_code, role_word, seoul_day
 from bansong.engine.risk.reasons import KNOWN_DTYPES
 from bansong.engine.risk.reasons import parse_reasons as known_from
 from bansong.engine.risk.scorecard import Scorecard
@@ -259,14 +259,15 @@ def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) 
     if others == matched.listed.height:
         days = ", ".join(map(str, read.frame["mailed_on"].drop_nulls().unique().sort().head(3)))
         return LabelError(MAILING_DATE_NOT_FOUND, name=read.name, days=days)
-    used = ", ".join(f"{choice.header!r} ({role})" for role, choice in read.columns.items())
+    lang = current_language()
+    used = ", ".join(f"{choice.header!r} ({role_word(role, lang)})" for role, choice in read.columns.items())
     theirs = mailing.letters.select(pl.col("b_no").drop_nulls().head(3)).collect(engine="streaming")["b_no"]
     remedy = (
         Phrase("is it the right file (`file=`, `run=`), are these the right columns (`columns={'b_no': 'HEADER'}`)?")
         if "b_no" in mailing.columns
         else Phrase(
-            "the mailed file has no column of business numbers: name its letters in a column letter_id, or its rows, "
-            "from 0, in a column row_id"
+            "is it the right file (`file=`)? it has no business numbers, so its letters are found by letter_id, "
+            "customer key, recipient and address, or row_id; if the outcomes have numbers alone, give the enriched file"
         )
     )
     return LabelError(

@@ -166,7 +166,8 @@ class FilesReport(Shown):
             found += (quote_lines if self.dry_run else purchase_lines)(plan, self.purchase)
         found.append((gettext("time"), gettext("{seconds:.1f} s, run {run}", seconds=self.seconds, run=self.run_id)))
         beside = self.beside.lines() if self.beside else []
-        return [*found, *beside, *self._part_lines(), *self._column_lines()]
+        decided = [line for part in self.parts if part.decisions for line in part.decisions.lines()]
+        return [*found, *decided, *beside, *self._part_lines(), *self._column_lines()]
 
     def _part_lines(self) -> list[tuple[str, str]]:
         lines = [(gettext("table"), _describe(part)) for part in self.parts[:_SHOWN]]

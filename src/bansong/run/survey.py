@@ -403,12 +403,13 @@ class Surveyor:
         found = merge_inputs(files, name, self.read, self.outputs.write.prefix, self.resources)
         file, data = InputFile(Path(name), Path()), InputData(found.data)
         target, sides = self._choose_outputs(file, [one.path for one in files], found.table, several=False)
-        prepared = prepare_output(found.table, target, found.read, self.outputs.write, self.engine.kind)
+        table = replace(found.table, first_row=2) if target.format.can.summary else found.table  # as the sheet numbers
+        prepared = prepare_output(table, target, found.read, self.outputs.write, self.engine.kind)
         firsts = ((role, one, found.chosen[role]) for role, one in prepared.chosen.items())
         chosen = {role: replace(one, why=first.why, confidence=first.confidence) for role, one, first in firsts}
         prepared = replace(prepared, chosen=chosen, merged=found.inputs)
-        table = self._survey_table(file, prepared, sides, None)
-        return InputSurvey((SurveyedInput(file, target, sides, (table,), data, _state_of(file.path, data)),), {}, ())
+        surveyed = self._survey_table(file, prepared, sides, None)
+        return InputSurvey((SurveyedInput(file, target, sides, (surveyed,), data, _state_of(file.path, data)),), {}, ())
 
     def _choose_outputs(
         self, file: InputFile, inputs: Sequence[Path], table: Table, *, several: bool

@@ -352,7 +352,11 @@ def _result_sections(desk: LocalDesk) -> Iterator[Markup]:
             cards.append((gettext("saved"), gettext("₩{amount:,.0f}", amount=letters.saved)))
     shown = tag("ul", *(tag("li", tag("strong", value), what) for what, value in cards), class_="cards")
     words = {one: word_of(one, desk.lang).replace("_", " ") for one in ACTIONS}
-    rows = ((word, f"{actions.get(one, 0):,}", gettext(MEANINGS[one])) for one, word in words.items())
+    rows = [(word, f"{actions.get(one, 0):,}", gettext(MEANINGS[one])) for one, word in words.items()]
+    if others := report.rows - sum(actions.get(one, 0) for one in ACTIONS):
+        rows.append(
+            (gettext("without an answer"), f"{others:,}", gettext("correct what the note says, then check again"))
+        )
     table, tabs = _table((gettext("action"), gettext("rows"), gettext("what to do")), rows), {"report": "_blank"}
     links = (
         tag("a", gettext(_DOWNLOADS[use]), tag("span", path.name), href=f"/files/{use}", target=tabs.get(use, ""))

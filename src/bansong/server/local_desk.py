@@ -257,10 +257,12 @@ class LocalDesk:
     def record_outcomes(self, work: Work, **options: Any) -> None:  # noqa: ARG002 - takes no time
         """Record returned letters of the file that was given with them, else of the result."""
         file, self.latest = self.given.pop("mailed", self.files.get("result")), "outcomes"
+        self.recorded.pop("outcomes", None)
         self.recorded["outcomes"] = label(self.given["outcomes"], file=file, send=False, **options)
 
     def take_review(self, work: Work) -> None:  # noqa: ARG002 - takes no time
         self.latest = "review"
+        self.recorded.pop("review", None)
         self.recorded["review"] = apply_review(self.given["review"])
 
     @contextmanager

@@ -121,11 +121,14 @@ def _chart(sheet: Worksheet, section: Section, row: int) -> BarChart:
 def _add_guide(book: Workbook, result: Enriched) -> None:
     from openpyxl.styles import Font
 
+    layout = [(contract_name(column), header) for column, header in result.layout]
+    columns = [one for one in layout if one[0] in MEANINGS]
+    if not columns:  # a list of letters
+        return
     sheet = book.create_sheet(gettext(GUIDE))
     sheet.column_dimensions["A"].width, sheet.column_dimensions["B"].width = 22, 84
     words = {code: word_of(code, result.lang) for code in COLOURED["action"]}
-    columns = [(contract_name(column), header) for column, header in result.layout]
-    for name, header in [*(one for one in columns if one[0] in MEANINGS), ("", ""), *words.items()]:
+    for name, header in [*columns, ("", ""), *words.items()]:
         sheet.append([header, gettext(MEANINGS[name]) if name else None])
     for cell in sheet["A"]:
         cell.font = Font(name="Calibri", size=11, bold=True)
