@@ -94,7 +94,7 @@ def _spell(value: pl.Expr) -> pl.Expr:
 
 def plain_id(text: pl.Expr) -> pl.Expr:
     """Return a letter's id as it was given out, from what somebody typed."""
-    return text.str.normalize("NFKC").str.to_uppercase().str.replace_all(r"[\s\-]", "")
+    return text.str.normalize("NFKC").str.to_uppercase().str.replace_all(r"[^\p{L}\p{N}]", "")
 
 
 def is_letter_id(text: pl.Expr) -> pl.Expr:
@@ -200,7 +200,7 @@ def locate(outcomes: pl.DataFrame, rows: pl.LazyFrame) -> pl.DataFrame:
         _BY_REGISTERED: _digits(cell["registered"]),
         _BY_BOTH: pl.concat_str("digits", "key", separator=" "),
         _BY_NUMBER: pl.col("digits"),
-        _BY_KEY: cell["key"].str.split(KEY_SEPARATOR).list.first(),
+        _BY_KEY: _plain_key(cell["key"].str.split(KEY_SEPARATOR).list.first()),
         _BY_ADDRESSEE: _addressee(cell["recipient"], pl.col("written:address")),
     }
     only = pl.when(pl.col(ROW_ID).is_not_null()).then(pl.lit(_BY_ROW)).when(id_.is_not_null()).then(pl.lit(_BY_ID))
@@ -235,7 +235,7 @@ def _find(wanted: pl.DataFrame, rows: pl.LazyFrame) -> pl.DataFrame:
         _BY_REGISTERED: (rows, [_digits(pl.col("registered"))]),
         _BY_BOTH: (numbered, both),
         _BY_NUMBER: (numbered, [pl.col("b_no")]),
-        _BY_KEY: (rows, [pl.col("key").str.split(KEY_SEPARATOR)]),
+        _BY_KEY: (rows, [pl.col("key").str.split(KEY_SEPARATOR).list.eval(_plain_key(pl.element()))]),
         _BY_ADDRESSEE: (
             rows,
             [_addressee(pl.col("name"), one) for one in (fixed, fixed.str.replace(_REFERENCE, ""), address)],
@@ -265,6 +265,11 @@ def _find(wanted: pl.DataFrame, rows: pl.LazyFrame) -> pl.DataFrame:
 def _digits(text: pl.Expr) -> pl.Expr:
     digits = text.str.strip_suffix(".0").str.replace_all("[^0-9]", "")
     return pl.when(digits.str.len_bytes() >= _SHORTEST).then(digits)
+
+
+def _plain_key(key: pl.Expr) -> pl.Expr:
+    # spreadsheets make numbers of digits: 000165 becomes 165, and two keys that differ in zeros alone are ambiguous
+    return key.str.replace(r"^0*([0-9]+)(?:\.0)?$", "$1")
 
 
 def _addressee(name: pl.Expr, address: pl.Expr) -> pl.Expr:
