@@ -314,9 +314,9 @@ def test_keys_that_a_spreadsheet_made_numbers_of_and_ids_as_they_are_copied_find
     whole = read(mailed / "letters.xlsx")
     keys = [key for key in whole["고객코드"] if ", " not in key][:5]
     assert all(key.startswith("0") for key in keys)
-    came = book(mailed / "keys.xlsx", [["고객코드", "반송사유"], *([int(key), "이사"] for key in keys)])
+    came = written(mailed / "keys.xlsx", [["고객코드", "반송사유"], *([int(key), "이사"] for key in keys)])
     assert label(came, mailed / "mailed.csv").ways == {"customer key": 5}
     ids = ["\u200b{}", "\ufeff{}\u00a0", "{}–", "no. {}"]
     rows = [[sign.format(one), "이사"] for sign, one in zip(ids, whole["봉투번호"], strict=False)]
-    report = label(book(mailed / "ids.xlsx", [["봉투번호", "반송사유"], *rows]), mailed / "mailed.csv")
+    report = label(written(mailed / "ids.xlsx", [["봉투번호", "반송사유"], *rows]), mailed / "mailed.csv")
     assert (report.ways, report.problems) == ({"letter_id": 3}, {"letter_id_wrong": 1})
