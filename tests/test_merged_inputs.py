@@ -15,6 +15,7 @@ import pytest
 from openpyxl import load_workbook
 
 import bansong as bs
+from bansong.base.schema import Alert
 from bansong.errors import BansongError
 from bansong.run.manifest import open_mailing
 from bansong.testing import FakeService
@@ -177,6 +178,15 @@ def test_what_is_decided_in_a_merged_workbook_is_told_with_the_rows_of_its_sheet
     assert decided is not None
     assert decided.sent_by_hand == (3,)
     assert set(decided.lines()) <= set(report.lines())
+
+
+def test_a_page_has_alerts_in_red_and_notes_below_them_in_grey(tmp_path: Path) -> None:
+    months(tmp_path / "in")
+    report = bs.enrich([tmp_path / "in"], tmp_path / "out.csv", merge=True, report=tmp_path / "page.html")
+    page = lxml.html.fromstring((tmp_path / "page.html").read_text("utf-8"))
+    shown = [one.get("class") for one in page.xpath("//section[1]/p")]
+    assert shown == ["alert" if isinstance(one, Alert) else "soft" for one in report.warnings]
+    assert {"alert", "soft"} == set(shown)
 
 
 def test_a_page_over_several_outputs_adds_them_up(tmp_path: Path) -> None:

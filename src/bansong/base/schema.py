@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final, Literal, get_args
@@ -123,6 +123,11 @@ class Alert(str):
     """A warning that changes how the output may be used; shown before all other lines."""
 
     __slots__ = ()
+
+
+def written_warnings(warnings: Iterable[str]) -> list[str]:
+    """Return warnings as texts in the current language; alerts stay alerts."""
+    return [Alert(one) if isinstance(one, Alert) else str(one) for one in warnings]
 
 
 _KOREAN_HEADERS: Final = {

@@ -14,7 +14,7 @@ import polars as pl
 from bansong.base.display import Shown, grade_bar, listed_counts
 from bansong.base.errors import UsageError
 from bansong.base.messages import current_language, gettext, ngettext
-from bansong.base.schema import Alert, Choice, role_word
+from bansong.base.schema import Alert, Choice, role_word, written_warnings
 from bansong.run import charts
 from bansong.run.accounting import LookupPlan, StatusCounts, kept_alert
 from bansong.run.manifest import record_of
@@ -146,7 +146,7 @@ class FilesReport(Shown):
             "parts": [_part_as_dict(part, place) for place, part in enumerate(self.parts, 1)],
             "failed": dict(self.failed),
             "passed_over": list(self.passed_over),
-            "warnings": list(map(str, self.warnings)),
+            "warnings": written_warnings(self.warnings),
         }
 
     def _describe(self) -> list[tuple[str, str]]:

@@ -25,7 +25,7 @@ from bansong.base.messages import (
 from bansong.base.options import ReadOptions
 from bansong.base.publish import publish_file, same_file
 from bansong.base.remote import fetch_file
-from bansong.base.schema import ACTION_COLOURS, FILE, GRADE_COLOURS, LINE, SEOUL, WAITING, seoul_day, word_of
+from bansong.base.schema import ACTION_COLOURS, FILE, GRADE_COLOURS, LINE, SEOUL, WAITING, Alert, seoul_day, word_of
 from bansong.run.changes import BEFORE, CHANGE, KIND_WORDS
 from bansong.run.charts import TILES
 from bansong.run.manifest import is_manifest, manifest_of, open_mailing
@@ -183,8 +183,9 @@ def _summary(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
         *([(gettext("without an answer"), f"{unanswered:,}")] if unanswered else []),
         (gettext("addresses corrected"), f"{figures.corrected:,}"),
     ]
-    alerts = [end_sentence(str(text)) for text in facts.get("warnings") or ()]
-    return _section(gettext("Summary"), _cards(cards), *(tag("p", text, class_="alert") for text in alerts))
+    said = [(end_sentence(str(text)), isinstance(text, Alert)) for text in facts.get("warnings") or ()]
+    notes = (tag("p", text, class_="alert" if is_alert else "soft") for text, is_alert in said)
+    return _section(gettext("Summary"), _cards(cards), *notes)
 
 
 def _changes(changes: RunChanges) -> Markup:
@@ -435,4 +436,5 @@ def _facts(manifest: Path, id: str) -> Mapping[str, Any]:
         return {}
     with fetch_file(manifest) as data:
         found: dict[str, Any] = json.loads(data.path.read_text(encoding="utf-8"))
-    return next((part for part in found.get("parts", ()) if part["id"] == id), found)
+    part: dict[str, Any] = next((part for part in found.get("parts", ()) if part["id"] == id), found)
+    return part | {"warnings": [*map(Alert, part.get("warnings") or ())]}  # which of them are alerts is not recorded

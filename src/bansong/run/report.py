@@ -12,7 +12,7 @@ from bansong.base.display import Shown, grade_bar, listed_counts, reason_bars
 from bansong.base.errors import BansongError, Problem, UsageError
 from bansong.base.messages import Phrase, count_rows, current_language, gettext, gettext_noop, gettext_of, ngettext
 from bansong.base.options import ENGINE_KINDS
-from bansong.base.schema import Choice, word_of
+from bansong.base.schema import Choice, word_of, written_warnings
 from bansong.run.accounting import (
     DIGEST,
     LookupPlan,
@@ -274,7 +274,7 @@ class Report(Shown):
             **({"decisions": self.decisions.as_dict()} if self.decisions else {}),
             "replaced": dict(self.replaced),
             "kept": dict(self.kept),
-            "warnings": list(map(str, self.warnings)),
+            "warnings": written_warnings(self.warnings),
         }
 
     def _describe(self) -> Iterator[tuple[str, str]]:
