@@ -194,20 +194,11 @@ def test_rows_that_are_twice_are_told_apart_by_their_other_cells_or_lose_what_di
     assert (lost.counts["action"], len(lost.lost)) == (0, 1)
 
 
-def bs_read(customers: Path, folder: Path) -> pl.DataFrame:
-    bs.enrich(customers, folder / "first.csv", **KNOWN)
-    return read(folder / "first.csv")
-
-
 def test_a_marked_output_that_is_enriched_itself_keeps_its_note_column(tmp_path: Path, customers: Path) -> None:
     out = tmp_path / "out.csv"
     bs.enrich(customers, out, **KNOWN)
     frame = read(out)
-    for row in of_action(frame, "send"):
-        frame = frame.with_columns(
-            pl.when(pl.col("고객코드") == row).then(pl.lit("hold")).otherwise("action").alias("action")
-        )
-    save(frame, out)
+    save(frame.with_columns(action=pl.col("action").str.replace("^send$", "hold")), out)
     bs.enrich(customers, out, **KNOWN)
     bs.enrich(out, tmp_path / "again.csv", **KNOWN, decisions=out)
     assert read(tmp_path / "again.csv").equals(read(out))
@@ -274,3 +265,85 @@ def test_a_list_of_letters_that_would_be_empty_is_kept(tmp_path: Path, customers
     assert bs.letters(out, letters).exit_code == 3
     assert openpyxl.load_workbook(letters).active.max_row == before
     assert bs.letters(out, letters, allow_empty=True).exit_code == 0
+
+
+def test_outputs_of_one_name_in_several_folders_keep_their_own_decisions(tmp_path: Path, customers: Path) -> None:
+    whole = read(customers)
+    for place, folder in enumerate(["october", "november"]):
+        (tmp_path / folder).mkdir()
+        part = save(whole[place * 30 : place * 30 + 30], tmp_path / folder / "list.csv")
+        bs.enrich(part, tmp_path / folder / "out.csv", **KNOWN)
+    out = tmp_path / "october" / "out.csv"
+    held = of_action(read(out), "send")[0]
+    edit(out, held, action="hold", memo="phoned")
+    save(read(out).with_columns(pl.col("상호", "주소").str.replace(" ", "  ")), out)  # other spacing is no edit
+    for folder in ["october", *["november"] * 10, "october"]:
+        report = bs.enrich(tmp_path / folder / "list.csv", tmp_path / folder / "out.csv", **KNOWN)
+    assert report.decisions is not None
+    assert (cell(out, held, "action"), cell(out, held, "memo")) == ("hold", "phoned")
+
+
+def test_added_columns_may_hold_lists_and_objects(tmp_path: Path, customers: Path) -> None:
+    out = tmp_path / "out.parquet"
+    bs.enrich(customers, out, **KNOWN)
+    frame = pl.read_parquet(out)
+    values = [[1, 2], *[None] * (frame.height - 1)]
+    frame.with_columns(
+        calls=pl.Series(values), visits=pl.Series([{"n": one} if one else None for one in values])
+    ).write_parquet(out)
+    bs.enrich(customers, out, **KNOWN)
+    assert pl.read_parquet(out).row(0, named=True).items() >= {"calls": [1, 2], "visits": {"n": [1, 2]}}.items()
+
+
+def test_an_unknown_action_is_kept_and_told(tmp_path: Path, customers: Path) -> None:
+    out = tmp_path / "out.csv"
+    bs.enrich(customers, out, **KNOWN)
+    phoned = of_action(read(out), "send")[0]
+    edit(out, phoned, action="phoned")
+    (told,) = [one for one in bs.enrich(customers, out, **KNOWN).as_dict()["warnings"] if "phoned" in one]
+    assert "row " in told
+    assert cell(out, phoned, "action") == "phoned"
+
+
+def test_letters_tell_of_cells_that_could_not_be_read(tmp_path: Path, customers: Path) -> None:
+    out = tmp_path / "out.xlsx"
+    bs.enrich(customers, out, **KNOWN)
+    book = openpyxl.load_workbook(out)
+    sheet = book.worksheets[0]
+    place = [one.value for one in sheet[1]].index("action") + 1
+    sheet.cell(2, place).value = "#N/A"
+    sheet.cell(3, place).value = "=VLOOKUP(1,A1:B2,2)"
+    book.save(out)
+    assert len(bs.letters(out, tmp_path / "letters.xlsx").warnings) == 2
+
+
+def test_one_customer_in_two_merged_files_has_two_decisions(tmp_path: Path, customers: Path) -> None:
+    second = tmp_path / "second.csv"
+    shutil.copy(customers, second)
+    out = tmp_path / "all.csv"
+    bs.enrich([customers, second], out, merge=True, **KNOWN)
+    frame = read(out)
+    held = (pl.col("file") == second.name) & (pl.col("고객코드") == of_action(frame.head(60), "send")[0])
+    edited = save(frame.with_columns(action=pl.when(held).then(pl.lit("hold")).otherwise("action")), out)
+    wanted = read(edited)["action"].to_list()
+    (part,) = bs.enrich([customers, second], out, merge=True, **KNOWN).parts
+    assert part.decisions is not None
+    assert (part.decisions.counts["action"], part.decisions.lost) == (1, ())
+    assert read(out)["action"].to_list() == wanted
+
+
+def test_a_record_that_cannot_be_written_does_not_stop_the_run(
+    tmp_path: Path, customers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise pl.exceptions.ComputeError("No space left on device (os error 28)")
+
+    out = tmp_path / "out.csv"
+    bs.enrich(customers, out, **KNOWN)
+    held = of_action(read(out), "send")[0]
+    edit(out, held, action="hold")
+    with monkeypatch.context() as patch:
+        patch.setattr(pl.DataFrame, "write_parquet", full)
+        bs.enrich(customers, out, **KNOWN)
+    bs.enrich(customers, out, **KNOWN)
+    assert cell(out, held, "action") == "hold"

@@ -26,19 +26,15 @@ from bansong.base.messages import (
     set_language,
 )
 from bansong.base.option import OptionSpec
-from bansong.base.options import StatusOptions
 from bansong.base.publish import make_folder, publish_file
 from bansong.base.remote import is_there
 from bansong.cli.console import print_out, print_rows, say, say_table, warn
 from bansong.cli.options import (
     LANG,
-    PATH,
     SETTINGS,
     add_all,
     config_path,
-    given_options,
     json_option,
-    options_of,
     options_of_spec,
     progress_option,
     read_settings,
@@ -47,11 +43,6 @@ from bansong.run.options import NOT_USED, REFERENCE_FILES, with_installed
 
 SETTING_UNKNOWN: Final = Problem(
     "config.setting_unknown", "{place}there is no setting {key!r}{meant}; the settings are {listed}"
-)
-SECRET_REFUSED: Final = Problem(
-    "config.secret_refused",
-    "{place}{key!r}: secrets are not kept in config.toml; let `bansong setup` store the key, or name its file: "
-    "`bansong config set nts_key_file FILE`",
 )
 SETTING_INVALID: Final = Problem("config.setting_invalid", "{place}{key}: {reason}")
 
@@ -65,7 +56,6 @@ _OPTIONS: Final = {
     if isinstance(one, click.Option)
 }
 _BARE: Final = re.compile(r"[A-Za-z0-9_.-]+")
-_SECRET: Final = re.compile(r"key|secret|token|passw")
 
 
 def load_settings(path: Path) -> dict[str, Any]:
@@ -106,8 +96,6 @@ def _find(key: str, place: str = "") -> OptionSpec:
     name = key.replace("-", "_")
     if name in _NAMES:
         return _NAMES[name]
-    if _SECRET.search(name):
-        raise UsageError(SECRET_REFUSED, place=place, key=key)
     close = get_close_matches(name, _NAMES, n=1, cutoff=0.5)
     meant = gettext(" (is {close} meant?)", close=close[0]) if close else ""
     raise UsageError(SETTING_UNKNOWN, place=place, key=key, meant=meant, listed=", ".join(SETTINGS))
@@ -147,20 +135,18 @@ def _canonical(key: str) -> str:
 
 
 _FIELDS: Final = gettext_noops("setting", "value", "from")
-_SOURCES: Final = gettext_noops("option", "job file", "environment", "default")  # for translation
+_SOURCES: Final = gettext_noops("option", "environment", "default")  # for translation
 
 
 @click.group(invoke_without_command=True, short_help="Settings that are remembered, and where each comes from.")
-@add_all(option for spec in SETTINGS.values() if spec is not LANG for _, option in options_of_spec(spec))
-@click.option("--job", type=PATH, metavar="JOB.toml", help="Show what holds for this scheduled job.")
 @json_option
 @click.pass_context
-def config(context: click.Context, /, job: Path | None, as_json: bool, **options: Any) -> None:
+def config(context: click.Context, /, as_json: bool) -> None:
     """Show every setting that can be remembered, its value, and where that comes from.
 
-    The first of these counts: option, job file, environment, config.toml, what is installed, default. Options given
-    here are shown as a run takes them. Only commands read config.toml, Python code and the server do not; a scheduled
-    job takes registry, gazetteer and the tax authority's key from it.
+    The first of these counts: option, job file, environment, config.toml, what is installed, default. Shown is what
+    holds without the option and the job file. Only commands read config.toml, Python code and the server do not; a
+    scheduled job takes registry, gazetteer and the tax authority's key from it.
     """
     if context.invoked_subcommand is not None:
         return
@@ -169,40 +155,26 @@ def config(context: click.Context, /, job: Path | None, as_json: bool, **options
         settings = read_settings()
     except UsageError as error:
         warn([str(error)])
-    rows = [(name, *_find_value(spec, given_options(options), job, settings)) for name, spec in SETTINGS.items()]
+    rows = [(name, *_find_value(spec, settings)) for name, spec in SETTINGS.items()]
     value = {"file": str(config_path()), "settings": [dict(zip(_FIELDS, row, strict=True)) for row in rows]}
     print_rows(as_json, value, _FIELDS, [(name, _spell(found), gettext(source)) for name, found, source in rows], "")
     say_table([(gettext("file"), str(config_path()))])
 
 
 def _spell(value: Any) -> str:
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         value = ",".join(value)
     return f"{value:g}" if isinstance(value, float) else str(value or "-")
 
 
-def _find_value(
-    spec: OptionSpec, given: Mapping[str, Any], job: Path | None, settings: Mapping[str, Any]
-) -> tuple[Any, str]:
-    from bansong.jobs.job_file import SETTING_TABLES, load_job_file
-
-    context = click.get_current_context()
-    if spec is LANG and any(
-        one.get_parameter_source("lang") is ParameterSource.COMMANDLINE for one in (context, context.find_root())
-    ):
-        return current_language(), "option"
-    if spec is not LANG and spec.parameter in given:
-        return _spell(given[spec.parameter] or NOT_USED), "option"
-    if job is not None:
-        part = load_job_file(job)
-        found = part.lang if spec is LANG else getattr(getattr(part, spec.table, None), spec.key, spec.default)
-        if found != spec.default:
-            return found, "job file"
+def _find_value(spec: OptionSpec, settings: Mapping[str, Any]) -> tuple[Any, str]:
     if spec is LANG and current_language() != settings.get("lang"):
-        return current_language(), "environment"  # or its locale
+        parents = (click.get_current_context(), click.get_current_context().find_root())
+        is_option = any(one.get_parameter_source("lang") is ParameterSource.COMMANDLINE for one in parents)
+        return current_language(), "option" if is_option else "environment"  # or its locale
     if spec is not LANG and (name := next(filter(variable, spec.variables), None)):
         return name, "environment"  # its value may be a key
-    if spec.setting in settings and (job is None or spec.table in ("", *SETTING_TABLES)):
+    if spec.setting in settings:
         return settings[spec.setting], "config.toml"
     if path := with_installed({}).get(spec.name):
         return str(path), "installed"
@@ -235,29 +207,18 @@ _TIMEOUT_S: Final = 10.0
 
 
 @click.command(short_help="Set up language, key and addresses, question by question.")
-@options_of(StatusOptions, "nts_key_file")
-@click.option("--addresses", type=PATH, metavar="ZIP", help="The address file as downloaded, or its folder.")
 @progress_option
-def setup(nts_key_file: Path | None, addresses: Path | None, progress: str) -> None:
+def setup(progress: str) -> None:
     """Ask for what a first run needs, remember it, and name a command to try.
 
     It asks for the language, the tax authority's free key (typed unseen, checked with one call, kept in a file that
-    only you can read), and the address file that was downloaded. Enter leaves a question out; what is given as an
-    option is not asked. It may be run again at any time.
+    only you can read), and the address file that was downloaded, a zip or its folder. Enter leaves a question out. It
+    may be run again at any time.
     """
-    from bansong.reference.nts import NtsKey
-
-    steps = (
-        (nts_key_file and NtsKey.load(nts_key_file).reveal(), _KEY_QUESTION, _store_key, True),
-        (addresses and str(addresses), _ZIP_QUESTION, partial(_install_addresses, progress), False),
-    )
     try:
         _set_up_language()
-        for given, question, act, hidden in steps:
-            if given:
-                act(given)
-            else:
-                _ask_until(gettext(question), act, hidden=hidden)
+        _ask_until(_KEY_QUESTION, _store_key, hidden=True)
+        _ask_until(_ZIP_QUESTION, partial(_install_addresses, progress))
     except click.Abort as error:
         if not isinstance(error.__context__, EOFError):
             raise
@@ -293,8 +254,8 @@ def _ask(question: str, default: str = "", *, hidden: bool = False) -> str:
     return str(answer).strip()
 
 
-def _ask_until(question: str, act: Callable[[str], None], *, hidden: bool) -> None:
-    while text := _ask(question, hidden=hidden):
+def _ask_until(question: str, act: Callable[[str], None], *, hidden: bool = False) -> None:
+    while text := _ask(gettext(question), hidden=hidden):
         try:
             return act(text)
         except BansongError as error:
@@ -315,7 +276,7 @@ def _store_key(text: str) -> None:
 
 
 def _install_addresses(progress: str, text: str) -> None:
-    from bansong.cli.data import install_gazetteer
+    from bansong.cli.data import build_gazetteer
 
     path = as_path(text.removeprefix("& ").strip("\"'")).expanduser()  # as PowerShell pastes a dropped file
-    install_gazetteer([path], None, progress)
+    click.get_current_context().invoke(build_gazetteer, sources=[path], progress=progress)

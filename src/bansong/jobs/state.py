@@ -25,6 +25,7 @@ from bansong.base.option import specs_of
 from bansong.base.sqlite import FileKind, is_in_use, rewrite_file
 from bansong.engine.local import NUMBER
 from bansong.engine.records import DIGITS, ROW_ID
+from bansong.engine.text import without_space
 from bansong.jobs.job_file import ColumnsPart, JobFile, load_job_file
 from bansong.run.changes import (
     CHANGE_SCHEMA,
@@ -35,7 +36,6 @@ from bansong.run.changes import (
     format_counts,
     key_expr,
     status_code_expr,
-    without_space,
 )
 
 DDL: Final = """

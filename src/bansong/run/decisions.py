@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 import polars as pl
 import polars.selectors as cs
 
+from bansong.base.before_polars import refuse_after_fork
 from bansong.base.display import Shown
 from bansong.base.errors import BansongError, InputError, Notice, Problem, UsageError
 from bansong.base.files import as_path, private_folder
-from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Lang, Option, current_language, gettext
 from bansong.base.options import ALL_SHEETS, ENGINE_KINDS, ReadKeywords, ReadOptions, check_keywords
 from bansong.base.remote import fetch_file
-from bansong.base.schema import ACTIONS, ADDED_COLUMNS, DECIDED_MARKS, HEADERS, Alert, Choice, code_expr, word_of
+from bansong.base.schema import ACTIONS, ADDED_COLUMNS, DECIDED_MARKS, FILE, HEADERS, Choice, code_expr, word_of
 from bansong.engine.records import DIGITS, ROW_ID
 from bansong.engine.risk.reasons import AT_BEST, LEVEL, parse_reasons
-from bansong.engine.text import postal_digits
+from bansong.engine.text import postal_digits, without_space
+from bansong.history.letters import non_blank
 from bansong.run.accounting import kept_alert
-from bansong.run.changes import without_space
 from bansong.run.columns import keep_apart
 from bansong.run.manifest import DECIDED, agreements, find_record, row_digests
 from bansong.run.options import WriteOptions
@@ -31,7 +31,7 @@ from bansong.run.runner import AnswersOfAll
 from bansong.run.side_files import SideFiles, WrittenSides
 from bansong.run.survey import PreparedTable, columns_for_letters, prepare_table
 from bansong.tables.detect import open_table, reading
-from bansong.tables.table import KEPT, Table
+from bansong.tables.table import KEPT, json_text
 
 if TYPE_CHECKING:
     from bansong.run.table import TableRun
@@ -47,8 +47,7 @@ ONE_SHEET_ONLY: Final = Problem(
     "decisions.one_sheet_only", "{path}: a list of letters is made of one sheet; name it with {option}"
 )
 SENT_BY_HAND: Final = Problem(
-    "alert.sent_by_hand",
-    "rows set to `send` by hand, against bansong's own answer: {rows} ({count:,} in all)",
+    "alert.sent_by_hand", "rows set to `send` by hand, against bansong's own answer: {rows} ({count:,} in all)"
 )
 DECISIONS_LOST: Final = Problem(
     "alert.decisions_lost",
@@ -86,8 +85,7 @@ def open_output(
         if "action" not in nine:
             raise InputError(NOT_AN_OUTPUT, path=path)
         cells = {name: pl.col(f"c{nine[name]}") if name in nine else pl.lit(None, pl.String) for name in ADDED_COLUMNS}
-        texts = {name: cell.cast(pl.String).str.strip_chars() for name, cell in cells.items() if name != "reasons"}
-        texts = {name: code_expr(pl.when(text != "").then(text), name) for name, text in texts.items()}
+        texts = {name: code_expr(non_blank(cell), name) for name, cell in cells.items() if name != "reasons"}
         texts["fixed_zipcode"] = postal_digits(texts["fixed_zipcode"])
         yield prepared, prepared.rows.with_columns(reasons=cells["reasons"], **texts)
 
@@ -102,6 +100,7 @@ class Decisions:
     columns: Mapping[str, str]  # headers that people added, by their name in `rows`
     lost: tuple[int, ...]  # numbers of the rows whose decisions were not kept
     known: bool  # whether it is recorded what bansong wrote
+    notes: tuple[Notice, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     sent_by_hand: tuple[int, ...] = ()  # numbers of rows
 
@@ -138,6 +137,7 @@ class Decisions:
             yield Notice(DECISIONS_LOST, path=self.path, **_list_rows(self.lost))
         if not self.known:
             yield Notice(DECISIONS_UNKNOWN, path=self.path)
+        yield from self.notes
 
     def lines(self) -> list[tuple[str, str]]:
         words = HEADERS[current_language()]
@@ -156,7 +156,7 @@ def read_decisions(path: Path, run: TableRun, read: ReadOptions, prefix: str, *,
     """Read what people wrote into an earlier output of a table; raise for another file only if it was ``named``."""
     try:
         with open_output(path, read, prefix, run.prepared.chosen) as (earlier, found):
-            added, common = _other_columns(earlier, run.prepared.table)
+            added, common = _other_columns(earlier, run.prepared)
             own = {f"own:{name}": digest for name, digest in row_digests(found.collect_schema().names()).items()}
             keys = {_KEY: _key_of(found), _WHOLE: _key_of(found, common)}
             left = found.select(ROW_ID, "row_note", *_DECIDED, *added, **keys, **own).collect()
@@ -181,15 +181,27 @@ def read_decisions(path: Path, run: TableRun, read: ReadOptions, prefix: str, *,
     names = {id_: f"{KEPT}+{place}" for place, id_ in enumerate([] if is_other_list else added, 1)}
     kept = kept.select(_KEY, *_FLAGS.values(), *_DECIDED, *names)
     kept = kept.rename({name: f"decisions:{name}" for name in _DECIDED} | names)
-    columns = {name: added[id_] for id_, name in names.items()}
-    return Decisions(path, key, kept, columns, tuple(lost[ROW_ID] + earlier.table.first_row), record is not None)
+    columns, first_row = {name: added[id_] for id_, name in names.items()}, earlier.table.first_row
+    wrong = decided.filter(pl.col(_FLAGS["action"]), ~pl.col("action").is_in(ACTIONS))
+    notes = (Notice(ACTIONS_UNKNOWN, **_list_unknown(wrong, path, first_row, run.prepared.lang)),) if len(wrong) else ()
+    if not named and record is not None and kept.is_empty() and lost.is_empty():
+        return None
+    return Decisions(path, key, kept, columns, tuple(lost[ROW_ID] + first_row), record is not None, notes)
 
 
-def _other_columns(earlier: PreparedTable, table: Table) -> tuple[dict[str, str], dict[str, str]]:
+def _list_unknown(wrong: pl.DataFrame, path: Path, first_row: int, lang: Lang) -> dict[str, Any]:
+    rows, known = wrong[ROW_ID] + first_row, ", ".join(word_of(one, lang) for one in ACTIONS)
+    shown = zip(rows[:_SHOWN], wrong["action"], strict=False)
+    listed = ", ".join(gettext("row {row}: {choice!r}", row=row, choice=word) for row, word in shown)
+    return {"path": path, "count": wrong.height, "rows": rows.to_list(), "listed": listed, "known": known}
+
+
+def _other_columns(earlier: PreparedTable, prepared: PreparedTable) -> tuple[dict[str, str], dict[str, str]]:
     """Return the headers of the columns that only the earlier table has, and the names of the others in both tables."""
     theirs = [place for place in range(len(earlier.table.headers)) if place not in earlier.earlier.places]
     headers = {f"c{place}": header for place in theirs if (header := earlier.table.headers[place])}
-    names = {header: f"c{place}" for place, header in enumerate(table.headers)}
+    names = {header: name for name, header in prepared.layout if name == FILE}  # of merged inputs
+    names |= {header: f"c{place}" for place, header in enumerate(prepared.table.headers)}
     common = {id_: names[header] for id_, header in headers.items() if header in names}
     return {id_: header for id_, header in headers.items() if id_ not in common}, common
 
@@ -216,9 +228,11 @@ def _find_decided(left: pl.DataFrame, record: pl.DataFrame | None, added: list[s
     # an emptied action asks for ours again; an emptied address is a decision for the one that was given
     flags["action"] &= pl.col("action").is_not_null()
     rows = left.with_columns(flag.alias(_FLAGS[name]) for name, flag in flags.items())
-    filled = [pl.col(id_).cast(pl.String).str.strip_chars().fill_null("") != "" for id_ in added]
+    nested = {id_ for id_ in added if left[id_].dtype.is_nested()}
+    texts = [json_text(pl.col(id_)).alias(id_) if id_ in nested else pl.col(id_).cast(pl.String) for id_ in added]
+    filled = [non_blank(text).is_not_null() for text in texts]
     theirs = [pl.when(flag).then(name).alias(f"decisions:{name}") for name, flag in _DECIDED.items()]
-    whole = pl.struct(*_FLAGS.values(), *theirs, *added).hash()
+    whole = pl.struct(*_FLAGS.values(), *theirs, *texts).hash()
     kept = pl.any_horizontal(*_FLAGS.values(), *filled)
     return rows.with_columns(kept.alias("kept"), strange.alias("strange"), whole.alias("whole"))
 
@@ -279,17 +293,14 @@ def letters(
             kept.keep(rows.with_columns(pl.col("row_status").fill_null("verified")), "", first_row), "reasons"
         )
         sent = answers.filter(pl.col("action") == "send", ~_may_be_ours()).select(pl.col(ROW_ID) + first_row)
-        wrong = answers.filter(~pl.col("action").is_in(ACTIONS)).select(pl.col(ROW_ID) + first_row, "action").collect()
+        wrong = answers.filter(~pl.col("action").is_in(ACTIONS)).select(ROW_ID, "action").collect()
         if wrong.height:
-            words = (gettext("row {row}: {choice!r}", row=row, choice=word) for row, word in wrong.rows()[:_SHOWN])
-            found = {"path": path, "count": wrong.height, "rows": wrong[ROW_ID].to_list(), "listed": ", ".join(words)}
-            raise InputError(ACTIONS_UNKNOWN, known=", ".join(word_of(one, prepared.lang) for one in ACTIONS), **found)
+            raise InputError(ACTIONS_UNKNOWN, **_list_unknown(wrong, path, first_row, prepared.lang))
         by_hand, written = tuple(sent.collect().to_series()), kept.publish({}, complete=True)
     assert written is not None  # noqa: S101 - nothing failed
     alerts = [Notice(SENT_BY_HAND, **_list_rows(by_hand))] if by_hand else []
     alerts += [*written.alerts, *(kept_alert(*one) for one in written.kept.items())]
-    loud = [one for one in prepared.table.notes if isinstance(one, Alert)]
-    return LettersReport(str(path), prepared.chosen, written, by_hand, (*alerts, *loud))
+    return LettersReport(str(path), prepared.chosen, written, by_hand, (*alerts, *prepared.table.notes))
 
 
 def _may_be_ours() -> pl.Expr:

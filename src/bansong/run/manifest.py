@@ -25,6 +25,7 @@ from bansong.base.publish import is_foreign, record_of_name, same_file
 from bansong.base.remote import fetch_file
 from bansong.base.schema import ADDED_COLUMNS, HEADERS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, code_expr
 from bansong.engine.records import DIGITS
+from bansong.engine.text import without_space
 from bansong.history.letters import list_columns
 from bansong.run.accounting import DIGEST
 from bansong.run.report import Report
@@ -64,10 +65,11 @@ def write_manifest(record: Mapping[str, object], path: Path) -> None:
         raise OutputError(FILE_UNWRITABLE, path=record["manifest"], reason=describe_os_error(error)) from error
 
 
-# Digests of what was written show a later run which cells people changed. Nothing can be read back from them.
+# Digests of what was written show a later run which cells people changed.
 DECIDED: Final = "decided:"  # prefix of Boolean columns: whether people decided on the action, or the address, of a row
 _MOST_ROWS: Final = 500_000  # people edit no larger lists by hand; a million take 80 MB more
-_RECORDS_KEPT: Final = 100
+_RECORDS_KEPT: Final = 8  # of an output, as runs that fail leave one, too
+_BYTES_KEPT: Final = 1 << 29  # of all
 _MADE_BY: Final = pl.__version__  # hashes differ from release to release
 
 
@@ -78,10 +80,11 @@ def row_digests(names: Collection[str]) -> dict[str, pl.Expr]:
         return (pl.col(name).cast(pl.String) if name in names else pl.lit("")).fill_null("").alias(name)
 
     number = pl.coalesce(DIGITS, text("b_no")).alias("b_no") if DIGITS in names else text("b_no")
-    found = {
-        "row": pl.struct(number, text("name"), text("address")).hash(),
-        "action": text("action").hash(),
-        "fixed_address": pl.struct(text("fixed_zipcode"), text("fixed_address")).hash(),
+    row = pl.struct(number, *(without_space(text(name)) for name in ("name", "address"))).hash()
+    found = {  # each with the row's, else whoever hashes all addresses there are could read them back
+        "row": row,
+        "action": pl.struct(row.alias("row"), text("action")).hash(),
+        "fixed_address": pl.struct(row.alias("row"), text("fixed_zipcode"), text("fixed_address")).hash(),
     }
     for name in found:
         if f"{DECIDED}{name}" in names:  # differs from whatever we write
@@ -103,32 +106,39 @@ def remember_rows(
     # ``headers``: without those that people added; ``decided``: the output holds what people wrote
     digests = tally.select(f"^{DIGEST}.*$")
     if digests.width and output is not None:
-        name = record_of_name(output)
-        record = name.with_name(f"{name.name}.{secrets.token_hex(4)}{'.decided' if decided else ''}.parquet")
-        with suppress(OSError):  # without a record, the next run says that it has none
+        name, folder = record_of_name(output), os.path.dirname(os.path.realpath(output))  # noqa: PTH120
+        place = f"{name.name}.{hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]}"
+        record = name.with_name(f"{place}.{secrets.token_hex(4)}{'.decided' if decided else ''}.parquet")
+        # without a record, the next run says that it has none; polars tells in its own errors of a full disk
+        with suppress(OSError, pl.exceptions.PolarsError):
             make_folders(record.parent)
             os.close(create_private(record))
             about = {"headers": json.dumps(headers), "made_by": _MADE_BY}
             rows = digests.explode(digests.columns).rename(lambda name: name.removeprefix(DIGEST))
             rows.write_parquet(record, compression="lz4", metadata=about)
-            for old in _records(None)[_RECORDS_KEPT:]:
-                old.unlink(missing_ok=True)
+            all_, size = _records(None), 0
+            for one in all_:
+                size += one.stat().st_size
+                if size > _BYTES_KEPT:
+                    one.unlink()
+            for one in [one for one in all_ if one.name.startswith(place)][_RECORDS_KEPT:]:
+                one.unlink(missing_ok=True)
     return tally.drop(digests.columns).row(0, named=True)
 
 
 def _records(output: Path | None) -> list[Path]:
-    # of one output's name, or all; the newest first
-    name = record_of_name(output).name if output else ""
-    folder = state_directory() / "written"
-    return sorted(folder.glob(f"{name}*.parquet"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    # of outputs with one name, in whatever folder, or all; the newest first
+    name, found = record_of_name(output).name if output else "", list[tuple[int, Path]]()
+    for path in (state_directory() / "written").glob(f"{name}*.parquet"):
+        with suppress(FileNotFoundError):  # another run removes old ones
+            found.append((path.stat().st_mtime_ns, path))
+    return [path for _, path in sorted(found, reverse=True)]
 
 
 def agreements(record: pl.DataFrame, prefix: str) -> tuple[pl.Expr, dict[str, pl.Expr]]:
     """Return whether rows with digests (after ``prefix``) are in a record; and which of their cells are as recorded."""
-    row = pl.col(f"{prefix}row")
-    names = [name for name in record.columns if name != "row"]
-    same = {name: (row ^ pl.col(f"{prefix}{name}")).is_in((record["row"] ^ record[name]).implode()) for name in names}
-    return row.is_in(record["row"].implode()), same
+    same = {name: pl.col(f"{prefix}{name}").is_in(record[name].implode()) for name in record.columns}
+    return same.pop("row"), same
 
 
 def find_record(rows: pl.DataFrame, output: Path | None, prefix: str) -> tuple[pl.DataFrame | None, set[str]]:
@@ -148,9 +158,10 @@ def find_record(rows: pl.DataFrame, output: Path | None, prefix: str) -> tuple[p
 
 def may_hold_decisions(output: Path, recorded: Path) -> bool:
     """Whether people changed an output, ``recorded`` under a name, or an earlier run kept in it what they changed."""
+    # the newest record may be of a run that failed, or of an output with this name in another folder
     if is_remote(output) or not output.is_file():
         return False
-    return is_foreign(output) or any(record.match("*.decided.parquet") for record in _records(recorded)[:1])
+    return is_foreign(output) or any(record.match("*.decided.parquet") for record in _records(recorded))
 
 
 RUN_AMBIGUOUS: Final = Problem(
