@@ -37,8 +37,8 @@ def config(state_directory: Path) -> Path:
     return state_directory / "config.toml"
 
 
-def shown(run: Run) -> dict[str, tuple[Any, str]]:
-    done = run("config", "--json")
+def shown(run: Run, *arguments: object) -> dict[str, tuple[Any, str]]:
+    done = run("config", "--json", *arguments)
     assert done.returncode == 0, done.stderr
     return {one["setting"]: (one["value"], one["from"]) for one in json.loads(done.stdout)["settings"]}
 
@@ -52,7 +52,8 @@ def test_each_value_is_shown_with_its_source_and_the_first_source_counts(
     run: Run, tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("BANSONG_LANG", raising=False)
-    write(tmp_path / "a.parquet", "")
+    for name in ("a", "b", "c"):
+        write(tmp_path / f"{name}.parquet", "")
     key_file = write(tmp_path / "nts.key", KEY)
     assert shown(run)["output.headers"] == (None, "default")
     sets = {"headers": "ko", "extra_columns": "duplicate_of,match_level", "letter-cost": "500", "lang": "ko"}
@@ -64,6 +65,12 @@ def test_each_value_is_shown_with_its_source_and_the_first_source_counts(
     assert now["letter_cost"] == (500.0, "config.toml")
     assert now["reference.registry"] == (str(tmp_path / "a.parquet"), "config.toml")
     assert now["status.key_file"] == (str(key_file), "config.toml")
+    job = write(tmp_path / "job.toml", f"{JOB}[reference]\nregistry = 'b.parquet'\n")
+    in_job = shown(run, "--job", job)
+    assert in_job["reference.registry"] == ("b.parquet", "job file")
+    assert (in_job["output.headers"], in_job["status.key_file"][1]) == ((None, "default"), "config.toml")
+    assert shown(run, "--job", job, "--registry", "c.parquet")["reference.registry"] == ("c.parquet", "option")
+    assert shown(run, "--no-registry", "--lang", "en")["reference.registry"] == ("none", "option")
     monkeypatch.setenv("BANSONG_NTS_KEY", "secret-of-the-environment")
     assert shown(run)["status.key_file"] == ("BANSONG_NTS_KEY", "environment")
     assert run("config", "unset", "output.headers").returncode == 0

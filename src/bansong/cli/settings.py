@@ -31,9 +31,11 @@ from bansong.base.remote import is_there
 from bansong.cli.console import print_out, print_rows, say, say_table, warn
 from bansong.cli.options import (
     LANG,
+    PATH,
     SETTINGS,
     add_all,
     config_path,
+    given_options,
     json_option,
     options_of_spec,
     progress_option,
@@ -135,18 +137,20 @@ def _canonical(key: str) -> str:
 
 
 _FIELDS: Final = gettext_noops("setting", "value", "from")
-_SOURCES: Final = gettext_noops("option", "environment", "default")  # for translation
+_SOURCES: Final = gettext_noops("option", "job file", "environment", "default")  # for translation
 
 
 @click.group(invoke_without_command=True, short_help="Settings that are remembered, and where each comes from.")
+@add_all(option for spec in SETTINGS.values() if spec is not LANG for _, option in options_of_spec(spec))
+@click.option("--job", type=PATH, metavar="JOB.toml", help="Show what holds for this scheduled job.")
 @json_option
 @click.pass_context
-def config(context: click.Context, /, as_json: bool) -> None:
+def config(context: click.Context, /, job: Path | None, as_json: bool, **options: Any) -> None:
     """Show every setting that can be remembered, its value, and where that comes from.
 
-    The first of these counts: option, job file, environment, config.toml, what is installed, default. Shown is what
-    holds without the option and the job file. Only commands read config.toml, Python code and the server do not; a
-    scheduled job takes registry, gazetteer and the tax authority's key from it.
+    The first of these counts: option, job file, environment, config.toml, what is installed, default. Options given
+    here are shown as a run takes them. Only commands read config.toml, Python code and the server do not; a scheduled
+    job takes registry, gazetteer and the tax authority's key from it.
     """
     if context.invoked_subcommand is not None:
         return
@@ -155,26 +159,40 @@ def config(context: click.Context, /, as_json: bool) -> None:
         settings = read_settings()
     except UsageError as error:
         warn([str(error)])
-    rows = [(name, *_find_value(spec, settings)) for name, spec in SETTINGS.items()]
+    rows = [(name, *_find_value(spec, given_options(options), job, settings)) for name, spec in SETTINGS.items()]
     value = {"file": str(config_path()), "settings": [dict(zip(_FIELDS, row, strict=True)) for row in rows]}
     print_rows(as_json, value, _FIELDS, [(name, _spell(found), gettext(source)) for name, found, source in rows], "")
     say_table([(gettext("file"), str(config_path()))])
 
 
 def _spell(value: Any) -> str:
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         value = ",".join(value)
     return f"{value:g}" if isinstance(value, float) else str(value or "-")
 
 
-def _find_value(spec: OptionSpec, settings: Mapping[str, Any]) -> tuple[Any, str]:
+def _find_value(
+    spec: OptionSpec, given: Mapping[str, Any], job: Path | None, settings: Mapping[str, Any]
+) -> tuple[Any, str]:
+    from bansong.jobs.job_file import SETTING_TABLES, load_job_file
+
+    context = click.get_current_context()
+    if spec is LANG and any(
+        one.get_parameter_source("lang") is ParameterSource.COMMANDLINE for one in (context, context.find_root())
+    ):
+        return current_language(), "option"
+    if spec is not LANG and spec.parameter in given:
+        return _spell(given[spec.parameter] or NOT_USED), "option"
+    if job is not None:
+        part = load_job_file(job)
+        found = part.lang if spec is LANG else getattr(getattr(part, spec.table, None), spec.key, spec.default)
+        if found != spec.default:
+            return found, "job file"
     if spec is LANG and current_language() != settings.get("lang"):
-        parents = (click.get_current_context(), click.get_current_context().find_root())
-        is_option = any(one.get_parameter_source("lang") is ParameterSource.COMMANDLINE for one in parents)
-        return current_language(), "option" if is_option else "environment"  # or its locale
+        return current_language(), "environment"  # or its locale
     if spec is not LANG and (name := next(filter(variable, spec.variables), None)):
         return name, "environment"  # its value may be a key
-    if spec.setting in settings:
+    if spec.setting in settings and (job is None or spec.table in ("", *SETTING_TABLES)):
         return settings[spec.setting], "config.toml"
     if path := with_installed({}).get(spec.name):
         return str(path), "installed"
