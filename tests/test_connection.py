@@ -23,14 +23,7 @@ from bansong.client import transport as sending
 from bansong.client.address import BaseUrl
 from bansong.client.request import Timeouts, file_body
 from bansong.client.transport import Transport
-from bansong.errors import (
-    AuthenticationError,
-    CertificateError,
-    DoubtError,
-    NotSentError,
-    ServiceError,
-    TooLargeError,
-)
+from bansong.errors import AuthenticationError, CertificateError, DoubtError, NotSentError, ServiceError, TooLargeError
 from test_transport import CONTENT, KEY, VERIFIED, Line, Server, answering, client, serving
 
 pytestmark = pytest.mark.anyio

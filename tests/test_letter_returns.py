@@ -19,6 +19,7 @@ from bansong.history.labels import LabelStore
 from bansong.history.letters import is_letter_id, letter_ids, plain_id, salutation
 from bansong.labels.label import LabelReport
 from bansong.run.options import parse_won
+from books import written
 from conftest import SAMPLE, write
 from customers import numbers
 
@@ -29,14 +30,6 @@ def read(path: Path, sheet: int = 1) -> pl.DataFrame:
     if path.suffix == ".xlsx":
         return pl.read_excel(path, sheet_id=sheet, infer_schema_length=0)
     return pl.read_csv(path, infer_schema=False)
-
-
-def book(path: Path, rows: list[list[Any]]) -> Path:
-    made = openpyxl.Workbook()
-    for row in rows:
-        made.worksheets[0].append(row)
-    made.save(path)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +87,7 @@ def test_the_second_sheet_counts_letters_by_postal_area(mailed: Path) -> None:
 def test_a_letter_keeps_its_id_whatever_happens_to_the_list(mailed: Path) -> None:
     """A later run over the list, sorted, shortened and as a workbook, gives each letter the id that it had."""
     frame = read(mailed / "in.csv").sort("상호").filter(pl.int_range(pl.len()) % 3 > 0)
-    book(mailed / "next.xlsx", [frame.columns, *map(list, frame.rows())])
+    written(mailed / "next.xlsx", [frame.columns, *map(list, frame.rows())])
     bs.enrich(mailed / "next.xlsx", mailed / "out.xlsx", letters=mailed / "next.csv", **REFERENCE)
     first = read(mailed / "letters.xlsx").select("봉투번호", pl.col("고객코드").str.split(", ")).explode("고객코드")
     later = read(mailed / "next.csv").select("letter_id", pl.col("고객코드").str.split(", ")).explode("고객코드")
@@ -174,7 +167,7 @@ def by_registered(folder: Path, found: pl.DataFrame) -> Path:
     rows = [
         [f"{one[:5]}-{one[5:9]}-{one[9:]}", "홍*동", "", "", "폐문부재", "반송"] for one in (sent[0], sent[1], sent[3])
     ]
-    return book(folder / "o.xlsx", [["등기우편물 배달 결과"], ["기간", "2026-10-05 ~ 2026-10-31"], [], POST, *rows])
+    return written(folder / "o.xlsx", [["등기우편물 배달 결과"], ["기간", "2026-10-05 ~ 2026-10-31"], [], POST, *rows])
 
 
 def by_key(folder: Path, found: pl.DataFrame) -> Path:
@@ -189,7 +182,7 @@ def by_addressee(folder: Path, found: pl.DataFrame) -> Path:
         name, first, second, code, *_ = found.row(place)
         address = f"{first}{'' if not second else f' {second}' if second.startswith('(') else f', {second}'}"
         rows.append(["", f"{name} 귀중", code, address, "02. 주소 불명", ""])
-    return book(folder / "o.xlsx", [["반송 내역"], POST, *rows, ["합계", "3건", "", "", "", ""]])
+    return written(folder / "o.xlsx", [["반송 내역"], POST, *rows, ["합계", "3건", "", "", "", ""]])
 
 
 FORMS: dict[str, tuple[Callable[[Path, pl.DataFrame], Path], str]] = {
@@ -208,7 +201,7 @@ def test_returns_are_recorded_from_four_forms_of_lists(mailed: Path, form: str) 
     sent = found.with_row_index().select(
         *found.columns, 등기번호=1_000_000_000_000 + 7 * pl.col("index").cast(pl.Int64)
     )
-    book(mailed / "list.xlsx", [["발송 목록"], sent.columns, *map(list, sent.rows())])
+    written(mailed / "list.xlsx", [["발송 목록"], sent.columns, *map(list, sent.rows())])
     outcomes = make(mailed, found)
     with use_language("ko"):
         report = label(outcomes, mailed / "list.xlsx", output=mailed / "back.xlsx")
@@ -229,7 +222,7 @@ def test_a_delivered_letter_has_a_day_in_the_posts_list_but_no_day_of_return(mai
     one, two, *_ = read(mailed / "letters.xlsx")["봉투번호"]
     rows = [(one, "배달완료", "2026.10.7"), (two, "반송", "2026.10.20")]
     for header, contradictions in (("처리일자", 0), ("반송일", 1)):
-        outcomes = book(mailed / "o.xlsx", [("봉투번호", "배달결과", header), *rows])
+        outcomes = written(mailed / "o.xlsx", [("봉투번호", "배달결과", header), *rows])
         report = label(outcomes, mailed / "mailed.csv", dry_run=True)
         assert (report.bounced, len(report.listed)) == (1, contradictions)
 
@@ -321,9 +314,9 @@ def test_keys_that_a_spreadsheet_made_numbers_of_and_ids_as_they_are_copied_find
     whole = read(mailed / "letters.xlsx")
     keys = [key for key in whole["고객코드"] if ", " not in key][:5]
     assert all(key.startswith("0") for key in keys)
-    came = book(mailed / "keys.xlsx", [["고객코드", "반송사유"], *([int(key), "이사"] for key in keys)])
+    came = written(mailed / "keys.xlsx", [["고객코드", "반송사유"], *([int(key), "이사"] for key in keys)])
     assert label(came, mailed / "mailed.csv").ways == {"customer key": 5}
     ids = ["\u200b{}", "\ufeff{}\u00a0", "{}–", "no. {}"]
     rows = [[sign.format(one), "이사"] for sign, one in zip(ids, whole["봉투번호"], strict=False)]
-    report = label(book(mailed / "ids.xlsx", [["봉투번호", "반송사유"], *rows]), mailed / "mailed.csv")
+    report = label(written(mailed / "ids.xlsx", [["봉투번호", "반송사유"], *rows]), mailed / "mailed.csv")
     assert (report.ways, report.problems) == ({"letter_id": 3}, {"letter_id_wrong": 1})

@@ -12,13 +12,14 @@ from typing import Any
 import lxml.html
 import polars as pl
 import pytest
-from openpyxl import Workbook, load_workbook
+from openpyxl import load_workbook
 
 import bansong as bs
 from bansong.base.schema import Alert
 from bansong.errors import BansongError
 from bansong.run.manifest import open_mailing
 from bansong.testing import FakeService
+from books import written
 from conftest import NINE, SAMPLE, write
 from customers import QUICK, answers, customers, is_right, numbers
 
@@ -35,16 +36,13 @@ def months(folder: Path) -> list[Path]:
     folder.mkdir()
     lines = (f"{FIRST},가,{ADDRESS},007,1e3,", f"{SECOND},나,,0,=1,x")
     first = write(folder / "01.csv", "\n".join(("사업자번호,상호,주소,코드,금액,file", *lines, "")))
-    book, second = Workbook(), folder / "02.xlsx"
-    for row in (
+    rows = (
         ("3월 명단",),
         ("등록번호", "거래처명", "주소 ", "코드", "금액", "가입일"),
         (THIRD, "다", ADDRESS, "008", 1500.5, date(2026, 3, 1)),
         (FOURTH, "라", ADDRESS, None, 2000, None),
-    ):
-        book.worksheets[0].append(row)
-    book.save(second)
-    return [first, second]
+    )
+    return [first, written(folder / "02.xlsx", rows)]
 
 
 def test_the_rows_are_answered_as_those_of_one_file(tmp_path: Path) -> None:
@@ -105,13 +103,13 @@ def test_a_folder_is_merged_again_without_what_was_written_into_it(tmp_path: Pat
     """One set of files by action, one list of letters, one page; Korean headers; the second run changes nothing."""
     months(folder := tmp_path / "2026")
     beside = ("--split", "action", "--letters", f"{folder}/letters.xlsx", "--report", f"{folder}/p.html")
-    written = []
+    outputs = []
     for _ in range(2):
         given = ("enrich", str(folder), "--merge", "-o", f"{folder}/all.csv", *beside, "--headers", "ko")
         done = run(*given, "--registry", str(REFERENCE["registry"]))
         assert done.returncode == 0, done.stderr
-        written.append((folder / "all.csv").read_bytes())
-    assert written[0] == written[1]
+        outputs.append((folder / "all.csv").read_bytes())
+    assert outputs[0] == outputs[1]
     frame = pl.read_csv(folder / "all.csv", infer_schema=False)
     assert frame["파일"].to_list() == ["01.csv", "01.csv", "02.xlsx", "02.xlsx"]
     assert sum(pl.read_csv(path, infer_schema=False).height for path in folder.glob("all.*.csv")) == 4

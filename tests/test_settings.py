@@ -1,4 +1,4 @@
-"""`config` and `setup`: what is remembered is used by commands alone, never over an option, and holds no secret."""
+"""Settings and installed data: what is remembered is used by commands alone, never over an option; it is no secret."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_commands_use_what_is_remembered_and_options_precede_it(run: Run, tmp_pa
         ("lang = 'ko'\nheaders = 'ko\n", "line 2"),
         ("# mine\n[output]\nheaders = 'kr'\n", "line 3: output.headers"),
         ("\nhedaers = 'ko'\n", "line 2: there is no setting 'hedaers' (is headers meant?)"),
-        ("nts_key = 'the-key-itself'\n", "line 1: 'nts_key'"),
+        ("nts_key = 'the-key-itself'\n", "line 1: there is no setting 'nts_key' (is nts_key_file meant?)"),
         ("letter_cost = []\n", "line 1: letter_cost"),
     ],
 )
@@ -164,17 +164,81 @@ def test_setup_asks_line_by_line_until_key_and_zip_are_right(
     assert (run("setup").returncode, (config.read_bytes(), key_file.read_bytes())) == (0, before)
 
 
-def test_setup_takes_options_and_ends_politely_without_input(
-    run: Run, tmp_path: Path, config: Path, nts: FakeNts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_setup_ends_politely_without_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     answer(monkeypatch, "en")
     done = run("setup")
     assert (done.returncode, "the input has ended" in done.stderr) == (0, True)
-    write(tmp_path / "key", KEY)
-    write(tmp_path / "wrong", "wrong-key-000000")
-    addresses = ("--addresses", SAMPLE / "rnaddrkor_sample.txt")
-    assert run("setup", "--lang", "en", "--nts-key-file", "wrong", *addresses).returncode == 4
-    assert run("setup", "--lang", "en", "--nts-key-file", "key", *addresses).returncode == 0
-    now = shown(run)
-    names = [Path(now[name][0]).name for name in ("status.key_file", "reference.gazetteer")]
-    assert names == ["nts.key", "gazetteer.parquet"]
+    assert shown(run)["output.headers"] == ("en", "config.toml")
+
+
+@pytest.fixture
+def installed(run: Run, state_directory: Path, tmp_path: Path) -> Path:
+    """The folder of installed files, with a gazetteer and a registry."""
+    write(tmp_path / "in.csv", LIST)
+    for what, source in (("gazetteer", "rnaddrkor_sample.txt"), ("registry", "registry_source.csv")):
+        done = run("data", f"build-{what}", SAMPLE / source)
+        assert (done.returncode, f"--no-{what}" in done.stderr) == (0, True), done.stderr
+    return state_directory / "data"
+
+
+def versions(run: Run, *arguments: object) -> list[bool]:
+    done = run("plan", "in.csv", "--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["versions"]
+    return [found["registry"] is not None, found["gazetteer"] is not None]
+
+
+def test_commands_use_what_is_installed_unless_told_otherwise(run: Run, installed: Path, tmp_path: Path) -> None:
+    for name in ("gazetteer.parquet", "registry.parquet"):
+        assert stat.S_IMODE((installed / name).stat().st_mode) == 0o600
+    assert versions(run) == [True, True]
+    assert versions(run, "--no-registry") == [False, True]
+    assert versions(run, "--no-registry", "--no-gazetteer") == [False, False]
+    assert run("enrich", "in.csv", "--no-registry", "--registry", "r.parquet").returncode == 2
+    named = run("enrich", "in.csv", "-o", "out.csv", "--registry", SAMPLE / "registry.parquet", "--no-gazetteer")
+    assert (named.returncode, "installed" in named.stderr) == (0, False)
+    for command in (("enrich", "in.csv", "-o", "out.csv"), ("plan", "in.csv"), ("verify", "1248100998")):
+        lines = [line for line in run(*command).stderr.splitlines() if line.startswith("installed")]
+        assert (len(lines), "2026-11-01" in lines[0], "2026-10-31" in lines[0], "day" in lines[0]) == (1, *[True] * 3)
+    assert str(installed / "gazetteer.parquet") in run("serve", "--db", "s.sqlite", "--check", "--port", "0").stdout
+    assert str(installed / "registry.parquet") in run("doctor", "--offline").stdout
+    assert bs.plan(tmp_path / "in.csv").versions.registry is None  # Python code names what it uses
+
+
+def test_an_engine_that_buys_does_not_complain_about_what_is_installed(run: Run, installed: Path) -> None:
+    assert installed.is_dir()
+    done = run("plan", "in.csv", "--engine", "batch", "--base-url", "http://127.0.0.1:9", "--json")
+    assert [one for one in json.loads(done.stdout)["warnings"] if "registry" in one] == []
+
+
+def test_an_installed_file_is_replaced_only_by_a_whole_one(run: Run, installed: Path, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in installed.iterdir()}
+    write(tmp_path / "rnaddrkor_half.txt", "26110|101\n")
+    assert run("data", "build-gazetteer", "rnaddrkor_half.txt").returncode == 2
+    assert run("data", "build-registry", write(tmp_path / "s.csv", "a,b\n1,2\n")).returncode == 2
+    assert {path: path.read_bytes() for path in installed.iterdir()} == before
+    updated = run("data", "update", "--addresses", SAMPLE / "rnaddrkor_sample.txt", "--json")
+    state: dict[str, Any] = json.loads(updated.stdout)["updates"][0]
+    assert (state["state"], state["path"]) == ("current", str(installed / "gazetteer.parquet"))
+    assert run("data", "update").returncode == 0  # without a key, the registry stays
+
+
+def test_a_job_uses_what_is_installed_and_verifies_again_when_that_changes(
+    run: Run, installed: Path, tmp_path: Path
+) -> None:
+    write(tmp_path / "job.toml", JOB)
+
+    def outcome() -> tuple[str, bool]:
+        done = run("run", "job.toml", "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["inputs"][0]["what"], ",active," in (tmp_path / "out.csv").read_text("utf-8-sig")
+
+    assert [outcome(), outcome()] == [("verified", True), ("unchanged", True)]
+    assert "2026-11-01" in run("run", "job.toml").stderr
+    (installed / "registry.parquet").unlink()
+    assert outcome() == ("verified", False)
+    assert run("data", "build-registry", SAMPLE / "registry_source.csv").returncode == 0
+    assert outcome() == ("verified", True)
+    with (tmp_path / "job.toml").open("a") as file:
+        file.write("[reference]\nregistry = 'none'\n")
+    assert outcome() == ("verified", False)

@@ -12,9 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from bansong import _polars_namespace as _polars_namespace
 from bansong._version import __version__ as __version__
-from bansong.base import forking as forking
+from bansong.base.before_polars import register_with_polars as _register_with_polars
 
 if TYPE_CHECKING:
     from bansong import watch as watch
@@ -123,4 +122,4 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-_polars_namespace.register_with_polars()
+_register_with_polars()

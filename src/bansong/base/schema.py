@@ -49,13 +49,7 @@ NAMING_ROLES: Final = ("letter_id", "registered", "key", "recipient")  # what na
 
 # roles of outcomes; one of b_no, row_id and NAMING_ROLES is required
 OUTCOME_ROLES: Final = (
-    "b_no",
-    "address",
-    "bounced",
-    "reason",
-    "returned",
-    "mailed",
-    "zipcode",
+    *("b_no", "address", "bounced", "reason", "returned", "mailed", "zipcode"),
     *NAMING_ROLES,
     "row_id",
 )

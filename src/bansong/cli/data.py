@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
@@ -112,11 +111,6 @@ def build_gazetteer(sources: tuple[Path, ...], output: Path | None, progress: st
     each province), and if wanted the daily changes since. Also read: the post office's zipcode_DB, and
     KIKmix.YYYYMMDD.xlsx, which says what legal dongs an administrative dong has. One province or all of them.
     """
-    install_gazetteer(sources, output, progress, as_json=as_json)
-
-
-def install_gazetteer(sources: Sequence[Path], output: Path | None, progress: str, *, as_json: bool = False) -> None:
-    """Build a gazetteer, by default the installed one, and print the report."""
     from bansong.reference.gazetteer import build_gazetteer
 
     with progress_shown(progress, "MB", "reading") as advance:

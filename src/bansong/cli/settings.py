@@ -26,7 +26,6 @@ from bansong.base.messages import (
     set_language,
 )
 from bansong.base.option import OptionSpec
-from bansong.base.options import StatusOptions
 from bansong.base.publish import make_folder, publish_file
 from bansong.base.remote import is_there
 from bansong.cli.console import print_out, print_rows, say, say_table, warn
@@ -38,7 +37,6 @@ from bansong.cli.options import (
     config_path,
     given_options,
     json_option,
-    options_of,
     options_of_spec,
     progress_option,
     read_settings,
@@ -47,11 +45,6 @@ from bansong.run.options import NOT_USED, REFERENCE_FILES, with_installed
 
 SETTING_UNKNOWN: Final = Problem(
     "config.setting_unknown", "{place}there is no setting {key!r}{meant}; the settings are {listed}"
-)
-SECRET_REFUSED: Final = Problem(
-    "config.secret_refused",
-    "{place}{key!r}: secrets are not kept in config.toml; let `bansong setup` store the key, or name its file: "
-    "`bansong config set nts_key_file FILE`",
 )
 SETTING_INVALID: Final = Problem("config.setting_invalid", "{place}{key}: {reason}")
 
@@ -65,7 +58,6 @@ _OPTIONS: Final = {
     if isinstance(one, click.Option)
 }
 _BARE: Final = re.compile(r"[A-Za-z0-9_.-]+")
-_SECRET: Final = re.compile(r"key|secret|token|passw")
 
 
 def load_settings(path: Path) -> dict[str, Any]:
@@ -106,8 +98,6 @@ def _find(key: str, place: str = "") -> OptionSpec:
     name = key.replace("-", "_")
     if name in _NAMES:
         return _NAMES[name]
-    if _SECRET.search(name):
-        raise UsageError(SECRET_REFUSED, place=place, key=key)
     close = get_close_matches(name, _NAMES, n=1, cutoff=0.5)
     meant = gettext(" (is {close} meant?)", close=close[0]) if close else ""
     raise UsageError(SETTING_UNKNOWN, place=place, key=key, meant=meant, listed=", ".join(SETTINGS))
@@ -235,29 +225,18 @@ _TIMEOUT_S: Final = 10.0
 
 
 @click.command(short_help="Set up language, key and addresses, question by question.")
-@options_of(StatusOptions, "nts_key_file")
-@click.option("--addresses", type=PATH, metavar="ZIP", help="The address file as downloaded, or its folder.")
 @progress_option
-def setup(nts_key_file: Path | None, addresses: Path | None, progress: str) -> None:
+def setup(progress: str) -> None:
     """Ask for what a first run needs, remember it, and name a command to try.
 
     It asks for the language, the tax authority's free key (typed unseen, checked with one call, kept in a file that
-    only you can read), and the address file that was downloaded. Enter leaves a question out; what is given as an
-    option is not asked. It may be run again at any time.
+    only you can read), and the address file that was downloaded, a zip or its folder. Enter leaves a question out. It
+    may be run again at any time.
     """
-    from bansong.reference.nts import NtsKey
-
-    steps = (
-        (nts_key_file and NtsKey.load(nts_key_file).reveal(), _KEY_QUESTION, _store_key, True),
-        (addresses and str(addresses), _ZIP_QUESTION, partial(_install_addresses, progress), False),
-    )
     try:
         _set_up_language()
-        for given, question, act, hidden in steps:
-            if given:
-                act(given)
-            else:
-                _ask_until(gettext(question), act, hidden=hidden)
+        _ask_until(_KEY_QUESTION, _store_key, hidden=True)
+        _ask_until(_ZIP_QUESTION, partial(_install_addresses, progress))
     except click.Abort as error:
         if not isinstance(error.__context__, EOFError):
             raise
@@ -293,8 +272,8 @@ def _ask(question: str, default: str = "", *, hidden: bool = False) -> str:
     return str(answer).strip()
 
 
-def _ask_until(question: str, act: Callable[[str], None], *, hidden: bool) -> None:
-    while text := _ask(question, hidden=hidden):
+def _ask_until(question: str, act: Callable[[str], None], *, hidden: bool = False) -> None:
+    while text := _ask(gettext(question), hidden=hidden):
         try:
             return act(text)
         except BansongError as error:
@@ -315,7 +294,7 @@ def _store_key(text: str) -> None:
 
 
 def _install_addresses(progress: str, text: str) -> None:
-    from bansong.cli.data import install_gazetteer
+    from bansong.cli.data import build_gazetteer
 
     path = as_path(text.removeprefix("& ").strip("\"'")).expanduser()  # as PowerShell pastes a dropped file
-    install_gazetteer([path], None, progress)
+    click.get_current_context().invoke(build_gazetteer, sources=[path], progress=progress)

@@ -16,8 +16,8 @@ from typing import Any, Final, Unpack
 import polars as pl
 import pyarrow as pa
 
+from bansong.base.before_polars import refuse_after_fork
 from bansong.base.errors import BansongError, GazetteerError, InputError, Problem, RegistryError, UsageError
-from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Option, Phrase, gettext, parameter
 from bansong.base.option import take_options
 from bansong.base.options import ReadOptions, check_keywords

@@ -13,9 +13,9 @@ from typing import Final, Self
 import polars as pl
 
 from bansong.base import business_number
+from bansong.base.before_polars import refuse_after_fork
 from bansong.base.business_number import first_code
 from bansong.base.errors import GazetteerError, Notice, Problem, RegistryError, UsageError
-from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import LANGS, Lang, Option, Phrase, current_language
 from bansong.base.schema import ADDED_COLUMNS, ANSWER_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, seoul_day
 from bansong.engine.address.attach import attach, load

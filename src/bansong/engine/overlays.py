@@ -12,9 +12,9 @@ from typing import Any, Final
 import polars as pl
 
 from bansong.base import business_number
+from bansong.base.before_polars import refuse_after_fork
 from bansong.base.business_number import first_code
 from bansong.base.errors import Problem, UsageError
-from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Lang, Option
 from bansong.engine.address.attach import attach
 from bansong.engine.address.gazetteer import Gazetteer

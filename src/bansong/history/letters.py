@@ -159,7 +159,7 @@ def _first_texts(table: Table, taken: Collection[int]) -> pl.DataFrame:
     schema = table.frame.collect_schema()
     kinds = {place: schema[id_] for place, id_ in enumerate(table.ids) if place not in taken}
     free = [place for place, dtype in kinds.items() if dtype == pl.String or dtype.is_integer()]
-    cells = (_non_blank(pl.col(table.ids[place]).cast(pl.String)).alias(str(place)) for place in free)
+    cells = (non_blank(pl.col(table.ids[place])).alias(str(place)) for place in free)
     return table.head(SAMPLE_ROWS).select(cells).collect()
 
 
@@ -167,8 +167,9 @@ def _is_headed(table: Table, role: str, place: int) -> bool:
     return level_of(role, table.headers[place]) in ("sure", "likely")
 
 
-def _non_blank(text: pl.Expr) -> pl.Expr:
-    tidy = text.str.strip_chars()
+def non_blank(value: pl.Expr) -> pl.Expr:
+    """Return a value as stripped text, null without one."""
+    tidy = value.cast(pl.String).str.strip_chars()
     return pl.when(tidy != "").then(tidy)
 
 
@@ -191,7 +192,7 @@ def locate(outcomes: pl.DataFrame, rows: pl.LazyFrame) -> pl.DataFrame:
     ``rows``: mailed rows (LETTER_SCHEMA and :data:`NAMING`). Added are ``target`` (``row_id``), ``way``, and ``lost``:
     one of PROBLEMS where no letter or several fit. A ``row_id`` or letter_id that does not fit rules out other ways.
     """
-    cell = {role: _non_blank(pl.col(f"written:{role}")) for role in ("letter_id", "registered", "key", "recipient")}
+    cell = {role: non_blank(pl.col(f"written:{role}")) for role in ("letter_id", "registered", "key", "recipient")}
     id_ = plain_id(cell["letter_id"])
     ways = {
         _BY_ROW: pl.col(ROW_ID).cast(pl.String),
@@ -203,7 +204,7 @@ def locate(outcomes: pl.DataFrame, rows: pl.LazyFrame) -> pl.DataFrame:
         _BY_ADDRESSEE: _addressee(cell["recipient"], pl.col("written:address")),
     }
     only = pl.when(pl.col(ROW_ID).is_not_null()).then(pl.lit(_BY_ROW)).when(id_.is_not_null()).then(pl.lit(_BY_ID))
-    code = postal_digits(_non_blank(pl.col("written:zipcode")))
+    code = postal_digits(non_blank(pl.col("written:zipcode")))
     given = outcomes.with_row_index("at").select("at", only=only, code=code, **ways)
     wanted = given.unpivot(WAYS, index=["at", "only", "code"], variable_name="way", value_name="text")
     wanted = wanted.filter(pl.col("only").is_null() | (pl.col("way") == pl.col("only"))).drop_nulls("text")
@@ -244,7 +245,7 @@ def _find(wanted: pl.DataFrame, rows: pl.LazyFrame) -> pl.DataFrame:
     if _BY_ID in asked:
         ids = look_up(letter_ids(rows, pl.col("b_no").cast(pl.UInt64, strict=False)))
         parts[_BY_ID] = (rows, [pl.coalesce(plain_id(pl.col("letter_id")), ids)])
-    codes = pl.concat_list(postal_digits(_non_blank(pl.col(name))) for name in ("fixed_zipcode", "zipcode"))
+    codes = pl.concat_list(postal_digits(non_blank(pl.col(name))) for name in ("fixed_zipcode", "zipcode"))
     same = pl.concat_str("b_no", place_key(address, fixed), separator=" ")
     needed = ROW_ID, "b_no", "address", "fixed_address", codes.list.drop_nulls().alias("codes")
     each = [

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 from msgspec import structs
 
+from bansong.base.before_polars import refuse_after_fork
 from bansong.base.cancel import CancelToken, StopRequest, run_async
 from bansong.base.display import Progress
 from bansong.base.errors import BansongError, OutputError, Problem, StoppedError
 from bansong.base.files import as_path, is_remote
-from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import current_audience, current_language, gettext, join_clauses, use_audience, use_language
 from bansong.base.options import engine_kind
 from bansong.base.publish import make_folder, sweep_unfinished

@@ -13,10 +13,10 @@ import msgspec
 import polars as pl
 
 from bansong.base import business_number
+from bansong.base.before_polars import refuse_after_fork
 from bansong.base.display import Shown, listed_counts
 from bansong.base.errors import BansongError, LabelError, Problem, UsageError
 from bansong.base.files import as_path, is_remote, variable
-from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Listed, Option, Phrase, count_rows, current_language, gettext, gettext_of, ngettext
 from bansong.base.option import take_options
 from bansong.base.options import ReadOptions, ServiceKeywords, ServiceOptions, check_keywords, service_options

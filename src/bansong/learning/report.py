@@ -18,6 +18,7 @@ from bansong.base.messages import Phrase, count_rows, gettext, gettext_noop, get
 from bansong.base.schema import HEADERS, REASON_SEPARATOR, code_expr
 from bansong.engine.risk.reasons import LABELS, LEVEL
 from bansong.history.labels import LabelStore
+from bansong.history.letters import non_blank
 from bansong.history.outcomes import came_back
 from bansong.learning.checks import FEW, interval, judge_prediction
 from bansong.run.charts import reliability
@@ -71,11 +72,11 @@ def _parse_columns(rows: pl.LazyFrame, table: Table) -> pl.LazyFrame:
     schema = rows.collect_schema()
     read = {}
     if schema["bounced"] != pl.Boolean:
-        read["bounced"] = came_back(_non_blank(pl.col("bounced")), "bounced")
+        read["bounced"] = came_back(non_blank(pl.col("bounced")), "bounced")
     if not schema["bounce_prob"].is_numeric():
-        read["bounce_prob"] = _non_blank(pl.col("bounce_prob")).cast(pl.Float64, strict=False)
+        read["bounce_prob"] = non_blank(pl.col("bounce_prob")).cast(pl.Float64, strict=False)
     for name, expression in read.items():
-        text = _non_blank(pl.col(name))
+        text = non_blank(pl.col(name))
         odd = rows.select(name).with_row_index("row", table.first_row)
         odd = odd.filter(text.is_not_null() & expression.is_null()).head(1).select("row", text)
         for row, value in odd.collect().iter_rows():
@@ -83,13 +84,8 @@ def _parse_columns(rows: pl.LazyFrame, table: Table) -> pl.LazyFrame:
             expected = fraction if name == "bounce_prob" else Phrase("true, false or nothing")
             raise LabelError(VALUE_UNREADABLE, name=table.name, row=row, column=name, value=value, expected=expected)
     texts = [name for name in ("grade", "action", "engine", "model") if schema.get(name) in TEXTS]
-    codes = [code_expr(_non_blank(pl.col(name)), name).alias(name) for name in texts]
+    codes = [code_expr(non_blank(pl.col(name)), name).alias(name) for name in texts]
     return rows.with_columns(**read).with_columns(codes)
-
-
-def _non_blank(text: pl.Expr) -> pl.Expr:
-    stripped = text.cast(pl.String).str.strip_chars()
-    return pl.when(stripped != "").then(stripped)
 
 
 PROBABILITY_INVALID: Final = Problem(

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import polars as pl
 
+from bansong.base.before_polars import refuse_after_fork
 from bansong.base.display import Progress, Shown
 from bansong.base.errors import GazetteerError, Problem, UsageError
-from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Listed, Phrase, gettext, gettext_of, ngettext
 from bansong.base.publish import publish_file
 from bansong.engine.address.gazetteer import FORMAT, METADATA_KEY, SCHEMA, SECTIONS, building_key, compact_name, lot_key

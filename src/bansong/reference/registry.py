@@ -13,11 +13,11 @@ from typing import Any, Final, Literal
 
 import polars as pl
 
+from bansong.base.before_polars import refuse_after_fork
 from bansong.base.cancel import CancelToken, run_async
 from bansong.base.display import Progress, Shown
 from bansong.base.errors import AuthenticationError, GazetteerError, Problem, RegistryError, UsageError
 from bansong.base.files import sha256_of
-from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import gettext, gettext_noop, gettext_of, ngettext, parameter
 from bansong.base.options import ReadOptions, StatusOptions
 from bansong.base.publish import publish_file, same_file

@@ -15,10 +15,10 @@ from typing import Final, Literal
 import polars as pl
 
 from bansong.base import business_number
+from bansong.base.before_polars import refuse_after_fork
 from bansong.base.display import Shown
 from bansong.base.errors import InputError, OutputError, Problem, StoreError, UsageError
 from bansong.base.files import as_path
-from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import (
     LANGS,
     Lang,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 import polars as pl
 import polars.selectors as cs
 
+from bansong.base.before_polars import refuse_after_fork
 from bansong.base.display import Shown
 from bansong.base.errors import BansongError, InputError, Notice, Problem, UsageError
 from bansong.base.files import as_path, private_folder
-from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Lang, Option, current_language, gettext
 from bansong.base.options import ALL_SHEETS, ENGINE_KINDS, ReadKeywords, ReadOptions, check_keywords
 from bansong.base.remote import fetch_file
@@ -22,6 +22,7 @@ from bansong.base.schema import ACTIONS, ADDED_COLUMNS, DECIDED_MARKS, FILE, HEA
 from bansong.engine.records import DIGITS, ROW_ID
 from bansong.engine.risk.reasons import AT_BEST, LEVEL, parse_reasons
 from bansong.engine.text import postal_digits, without_space
+from bansong.history.letters import non_blank
 from bansong.run.accounting import kept_alert
 from bansong.run.columns import keep_apart
 from bansong.run.manifest import DECIDED, agreements, find_record, row_digests
@@ -46,8 +47,7 @@ ONE_SHEET_ONLY: Final = Problem(
     "decisions.one_sheet_only", "{path}: a list of letters is made of one sheet; name it with {option}"
 )
 SENT_BY_HAND: Final = Problem(
-    "alert.sent_by_hand",
-    "rows set to `send` by hand, against bansong's own answer: {rows} ({count:,} in all)",
+    "alert.sent_by_hand", "rows set to `send` by hand, against bansong's own answer: {rows} ({count:,} in all)"
 )
 CHANGED_SINCE: Final = Problem(
     "alert.changed_since",
@@ -90,8 +90,7 @@ def open_output(
         if "action" not in nine:
             raise InputError(NOT_AN_OUTPUT, path=path)
         cells = {name: pl.col(f"c{nine[name]}") if name in nine else pl.lit(None, pl.String) for name in ADDED_COLUMNS}
-        texts = {name: cell.cast(pl.String).str.strip_chars() for name, cell in cells.items() if name != "reasons"}
-        texts = {name: code_expr(pl.when(text != "").then(text), name) for name, text in texts.items()}
+        texts = {name: code_expr(non_blank(cell), name) for name, cell in cells.items() if name != "reasons"}
         texts["fixed_zipcode"] = postal_digits(texts["fixed_zipcode"])
         yield prepared, prepared.rows.with_columns(reasons=cells["reasons"], **texts)
 
@@ -236,7 +235,7 @@ def _find_decided(left: pl.DataFrame, record: pl.DataFrame | None, added: list[s
     rows = left.with_columns(flag.alias(_FLAGS[name]) for name, flag in flags.items())
     nested = {id_ for id_ in added if left[id_].dtype.is_nested()}
     texts = [json_text(pl.col(id_)).alias(id_) if id_ in nested else pl.col(id_).cast(pl.String) for id_ in added]
-    filled = [text.str.strip_chars().fill_null("") != "" for text in texts]
+    filled = [non_blank(text).is_not_null() for text in texts]
     theirs = [pl.when(flag).then(name).alias(f"decisions:{name}") for name, flag in _DECIDED.items()]
     whole = pl.struct(*_FLAGS.values(), *theirs, *texts).hash()
     kept = pl.any_horizontal(*_FLAGS.values(), *filled)

@@ -10,10 +10,10 @@ from typing import Any, Final, Literal, TypedDict, Unpack, cast, overload
 
 import polars as pl
 
+from bansong.base.before_polars import refuse_after_fork
 from bansong.base.cancel import CancelToken
 from bansong.base.display import AskedProgress, progress_asked
 from bansong.base.errors import Problem, UsageError
-from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Lang, Listed, Option, Phrase, gettext_noop
 from bansong.base.option import choose_options, specs_of, take_options
 from bansong.base.options import (

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
@@ -47,7 +47,7 @@ class MergedInputs:
     table: Table
     data: Path
     read: ReadOptions  # names the columns of each role
-    whys: Mapping[str, dict[str, Any]]  # of each role's first choice: why, and how sure
+    chosen: Mapping[str, Choice]  # in the first input that has the role
     inputs: tuple[Mapping[str, object], ...]  # path, rows and SHA-256
 
 
@@ -97,11 +97,7 @@ def merge_inputs(
         Table(_unite(parts, places), united, FRAME, name, notes=tuple(notes), rows=rows),
         parts[0].copy,
         replace(read, columns=_spell_roles(parts, places)),
-        {
-            role: {"why": choice.why, "confidence": choice.confidence}
-            for part in reversed(parts)
-            for role, choice in part.chosen.items()
-        },
+        {role: choice for part in reversed(parts) for role, choice in part.chosen.items()},
         tuple(part.facts for part in parts),
     )
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 import polars as pl
 
 from bansong.base import business_number, schema
+from bansong.base.before_polars import refuse_after_fork
 from bansong.base.cancel import CancelToken, run_async
 from bansong.base.display import AskedProgress, Progress, progress_asked
 from bansong.base.errors import AuthenticationError, ColumnError, InputError, Problem, UsageError
-from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Lang, current_language
 from bansong.base.option import choose_options
 from bansong.base.options import ReadOptions, StatusOptions

@@ -405,7 +405,8 @@ class Surveyor:
         target, sides = self._choose_outputs(file, [one.path for one in files], found.table, several=False)
         table = replace(found.table, first_row=2) if target.format.can.summary else found.table  # as the sheet numbers
         prepared = prepare_output(table, target, found.read, self.outputs.write, self.engine.kind)
-        chosen = {role: replace(choice, **found.whys[role]) for role, choice in prepared.chosen.items()}
+        firsts = ((role, one, found.chosen[role]) for role, one in prepared.chosen.items())
+        chosen = {role: replace(one, why=first.why, confidence=first.confidence) for role, one, first in firsts}
         prepared = replace(prepared, chosen=chosen, merged=found.inputs)
         surveyed = self._survey_table(file, prepared, sides, None)
         return InputSurvey((SurveyedInput(file, target, sides, (surveyed,), data, _state_of(file.path, data)),), {}, ())

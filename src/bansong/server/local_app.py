@@ -26,35 +26,25 @@ from bansong.base.display import Shown
 from bansong.base.errors import StoppedError
 from bansong.base.messages import LANGS, count_rows, end_sentence, gettext, gettext_noop
 from bansong.base.options import StatusOptions
-from bansong.base.schema import ACTIONS, Alert, seoul_day, word_of
+from bansong.base.schema import ACTIONS, RECORD_COLUMNS, Alert, seoul_day, word_of
+from bansong.reference.reviews import COLUMNS
 from bansong.run.page_figures import Markup, join, tag
-from bansong.server.bodies import read_body
 from bansong.server.local_desk import FoundTable, LocalDesk, Work, open_desk
 from bansong.server.settings import listen, url_of
 from bansong.tables.detect import default_output, output_format
+from bansong.tables.excel.create import MEANINGS
 
 _SWEEP_S: Final = 10.0
 _STOP_S: Final = 10.0
-_MAX_FORM_BYTES: Final = 1 << 20
-_POLICY: Final = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'"
-_REPORT_POLICY: Final = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_STRICT: Final = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_POLICY: Final = f"{_STRICT}; script-src 'self'; style-src 'self'; connect-src 'self'"
+_REPORT_POLICY: Final = f"sandbox; {_STRICT}; style-src 'unsafe-inline'"
 _HEADERS: Final = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
 _ASSETS: Final = {"page.css": "bansong.run", "local_app.css": "bansong.server", "local_app.js": "bansong.server"}
 _LANGUAGES: Final = {"en": "English", "ko": "한국어"}
 _SHOWN_LETTERS: Final = 40
-_ROLES: Final = {
-    "b_no": gettext_noop("business number"),
-    "name": gettext_noop("business name"),
-    "address": gettext_noop("address"),
-    "zipcode": gettext_noop("postal code"),
+_ROLES: Final = {role: COLUMNS[role] for role in RECORD_COLUMNS} | {
     "confirmed": gettext_noop("day of the last address check"),
-}
-_MEANINGS: Final = {
-    "send": gettext_noop("may be posted"),
-    "fix_address": gettext_noop("complete the address, then check again"),
-    "confirm": gettext_noop("ask the customer, then post"),
-    "hold": gettext_noop("call first, and do not post it yet"),
-    "do_not_send": gettext_noop("not to be posted: it is closed, or the letter would come back"),
 }
 _DOWNLOADS: Final = {
     "result": gettext_noop("Your list with the answers"),
@@ -72,9 +62,6 @@ class _Guard:
         self._cookie = f"bansong-{url.rpartition(':')[2]}"  # the ports of a host share their cookies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         request, host = Request(scope), self._origin.removeprefix("http://")
         by_token = scope["path"] == "/" and self._is_token(request.query_params.get("token", ""))
         is_known = by_token or self._is_token(request.cookies.get(self._cookie, ""))
@@ -86,9 +73,7 @@ class _Guard:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(_HEADERS)
-                policy = headers.get("Content-Security-Policy", _POLICY)
-                more = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-                headers["Content-Security-Policy"] = f"{policy}; {more}"
+                headers.setdefault("Content-Security-Policy", _POLICY)
                 if by_token:
                     headers["Set-Cookie"] = f"{self._cookie}={self._token}; HttpOnly; SameSite=Strict; Path=/"
             await send(message)
@@ -130,7 +115,7 @@ def run_local_app(
             Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         app = create_local_app(desk, url, token)
         config = uvicorn.Config(
-            app, ws="none", http="h11", log_config=None, access_log=False, timeout_graceful_shutdown=2
+            app, ws="none", http="h11", lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=2
         )
         with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after shutdown
             uvicorn.Server(config).run(sockets=[listener])
@@ -155,6 +140,7 @@ class _Handlers:
 
     async def open(self, request: Request) -> Response:
         desk = self._desk
+        desk.pages.clear()  # a browser may drop one without a word; those that are open ask again
         desk.lang = next((one for one in LANGS if one == request.query_params.get("lang")), desk.lang)
         other = next(one for one in LANGS if one != desk.lang)
         with desk.speaking():
@@ -177,7 +163,8 @@ class _Handlers:
 
     async def view(self, request: Request) -> Response:
         desk, asked = self._desk, request.query_params
-        desk.pages[asked.get("page", "")] = desk.seen = time.time()
+        desk.pages.add(asked.get("page", ""))
+        desk.seen = time.time()
         work, version = desk.work, str(desk.version)
         answer: dict[str, Any] = {"version": version}
         with desk.speaking():
@@ -213,9 +200,9 @@ class _Handlers:
 
     async def act(self, request: Request) -> Response:
         desk, action = self._desk, request.path_params["action"]
-        form = dict(parse_qsl((await read_body(request, _MAX_FORM_BYTES)).decode(), keep_blank_values=True))
+        form = dict(parse_qsl((await request.body()).decode(), keep_blank_values=True))
         if action == "closed":
-            desk.pages.pop(request.query_params.get("page", ""), None)
+            desk.pages.discard(request.query_params.get("page", ""))
         elif action == "cancel" and desk.work is not None:
             desk.work.cancel()
         elif action == "clear" and desk.work is None:
@@ -240,7 +227,7 @@ class _Handlers:
         requested = {"yes": True, "no": False}.get(form.get("requested", ""))
         sent = {"complete": True, "sent": "send"} if "complete" in form else {}
         options: dict[str, Any] = {"mailed": form.get("mailed_on") or None, "returns_requested": requested, **sent}
-        return partial(self._desk.record_outcomes, of_result=form.get("of") == "result", **options)
+        return partial(self._desk.record_outcomes, **options)
 
 
 def render(desk: LocalDesk) -> Markup:
@@ -365,7 +352,7 @@ def _result_sections(desk: LocalDesk) -> Iterator[Markup]:
             cards.append((gettext("saved"), gettext("₩{amount:,.0f}", amount=letters.saved)))
     shown = tag("ul", *(tag("li", tag("strong", value), what) for what, value in cards), class_="cards")
     words = {one: word_of(one, desk.lang).replace("_", " ") for one in ACTIONS}
-    rows = [(word, f"{actions.get(one, 0):,}", gettext(_MEANINGS[one])) for one, word in words.items()]
+    rows = [(word, f"{actions.get(one, 0):,}", gettext(MEANINGS[one])) for one, word in words.items()]
     if others := report.rows - sum(actions.get(one, 0) for one in ACTIONS):
         rows.append(
             (gettext("without an answer"), f"{others:,}", gettext("correct what the note says, then check again"))
@@ -390,10 +377,9 @@ def _recorded_lines(desk: LocalDesk, key: str) -> list[Markup]:
 def _outcome_section(desk: LocalDesk) -> Markup:
     said = gettext("Give the list of the letters that came back: the next checks take it into account.")
     fields = [_file("outcomes", gettext("List of returned letters"))]
-    if desk.report is not None:
-        which = {"result": gettext("The result above"), "": gettext("Another file")}
-        fields.append(tag("label", gettext("What was posted"), _choice("of", which, "result")))
-    fields.append(_file("mailed", gettext("Result of an earlier check, which was posted"), needed=desk.report is None))
+    above = gettext("leave it empty for the result above") if desk.report else ""
+    posted = gettext("Result of an earlier check, which was posted")
+    fields.append(_file("mailed", posted, hint=above, needed=not above))
     day = _input("date", "mailed_on", required="", max=seoul_day().isoformat())
     fields.append(tag("label", gettext("Day of posting"), day))
     answers = {"yes": gettext("Yes (registered, or marked for return)"), "no": gettext("No")}

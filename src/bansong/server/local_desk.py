@@ -47,13 +47,10 @@ log = logging.getLogger(__name__)
 
 _DAY_S: Final = 24 * 3600.0
 _CLOSED_FOR_S: Final = 120.0  # a page that is reloaded, or closed by mistake, finds its files again
-_SILENT_FOR_S: Final = 3600.0  # browsers freeze pages in the background
-_ASLEEP_S: Final = 60.0  # between two sweeps: the machine slept, so its pages could not speak
 _SAMPLE_ROWS: Final = 200
 _SHOWN_CELLS: Final = 3
 _NAME_BYTES: Final = 160  # of 255, since the names of outputs are longer
 _UNSAFE: Final = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]')
-_DEVICE: Final = re.compile(r"^(con|prn|aux|nul|com\d|lpt\d)(?=$|\.)", re.IGNORECASE)  # names that Windows keeps
 
 
 @dataclass(frozen=True)
@@ -135,8 +132,8 @@ class LocalDesk:
         self.work: Work | None = None
         self._thread = Thread()
         self._lock = Lock()
-        self.pages: dict[str, float] = {}  # when each open page asked last, in seconds since 1970
-        self.seen = self._swept = time.time()
+        self.pages = set[str]()  # the open ones
+        self.seen = time.time()  # when a page asked last, in seconds since 1970
         self.clear()
 
     def clear(self, kept: Path | None = None) -> None:
@@ -154,10 +151,6 @@ class LocalDesk:
 
     def sweep(self, now: float) -> None:
         """Delete all files once no page is open, or a day after the first came; ``now``: seconds since 1970."""
-        if now - self._swept > _ASLEEP_S:
-            self.pages, self.seen = dict.fromkeys(self.pages, now), now
-        self._swept = now
-        self.pages = {page: seen for page, seen in [*self.pages.items()] if now - seen < _SILENT_FOR_S}
         is_closed = not self.pages and now - self.seen > _CLOSED_FOR_S
         if self._filled is None or not (is_closed or now - self._filled > _DAY_S):
             return
@@ -261,9 +254,9 @@ class LocalDesk:
             self._delete(self.files["result"].parent)
         self.latest, self.report, self.files = "result", report, {"result": result, **files}
 
-    def record_outcomes(self, work: Work, *, of_result: bool, **options: Any) -> None:  # noqa: ARG002 - takes no time
-        file = self.files.get("result") if of_result else self.given.get("mailed")
-        self.latest = "outcomes"
+    def record_outcomes(self, work: Work, **options: Any) -> None:  # noqa: ARG002 - takes no time
+        """Record returned letters of the file that was given with them, else of the result."""
+        file, self.latest = self.given.pop("mailed", self.files.get("result")), "outcomes"
         self.recorded.pop("outcomes", None)
         self.recorded["outcomes"] = label(self.given["outcomes"], file=file, send=False, **options)
 
@@ -308,7 +301,7 @@ def safe_name(name: str) -> str:
     last = unicodedata.normalize("NFC", name).replace("\\", "/").rpartition("/")[2]
     plain = Path(_UNSAFE.sub("_", last).strip(". ") or "list")
     stem = plain.stem.encode()[:_NAME_BYTES].decode(errors="ignore").rstrip(". ")
-    return f"{_DEVICE.sub('list', stem)}{plain.suffix[:12]}"
+    return f"{stem}{plain.suffix[:12]}"
 
 
 @contextmanager
@@ -319,9 +312,8 @@ def open_desk(reference: Mapping[str, Any], status: StatusOptions) -> Iterator[L
     for lock in home.glob("*.lock"):
         with suppress(OSError):  # Windows keeps an open file
             remove_unless_locked(lock)
-    for left in home.iterdir():
-        if left.is_dir() and not left.with_suffix(".lock").exists():
-            shutil.rmtree(left, ignore_errors=True)
+        if not lock.exists():
+            shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
     folder = home / secrets.token_hex(8)
     descriptor = create_private(folder.with_suffix(".lock"))
     lock_file(descriptor)

@@ -166,9 +166,7 @@ def split_number(header: str) -> tuple[str, int] | None:
 def _synonyms() -> dict[str, dict[str, frozenset[str]]]:
     text = files("bansong.tables").joinpath("headers.toml").read_text(encoding="utf-8")
     return {
-        role: {
-            level: frozenset(map(_plain, levels.get(level, ()))) for level in (*_LEVELS, "contains", "never", "ends")
-        }
+        role: {level: frozenset(map(_plain, levels.get(level, ()))) for level in _LISTS}
         for role, levels in tomllib.loads(text).items()
     }
 

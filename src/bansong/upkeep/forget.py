@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from bansong.base import business_number
+from bansong.base.before_polars import refuse_after_fork
 from bansong.base.display import Shown
 from bansong.base.errors import Problem, StoreError, UsageError
 from bansong.base.files import list_folder, state_directory
-from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Option, describe_os_error, gettext, gettext_noop, gettext_noops, ngettext
 from bansong.base.sqlite import rewrite_file
 from bansong.history.labels import LabelStore

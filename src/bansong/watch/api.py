@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar, Unpac
 import polars as pl
 
 from bansong.base import business_number
+from bansong.base.before_polars import refuse_after_fork
 from bansong.base.cancel import CancelToken, run_async, run_until_interrupted
 from bansong.base.display import AskedProgress, Progress, progress_asked
 from bansong.base.errors import DoubtError, NotFoundError, Problem, RejectedError, ServiceError, UsageError
 from bansong.base.files import as_path, variable
-from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Option, Phrase, count_rows, gettext_noop, gettext_of
 from bansong.base.options import ReadOptions, check_keywords, service_options
 from bansong.client.dispatcher import Halt

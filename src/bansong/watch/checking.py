@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from bansong.base.before_polars import refuse_after_fork
 from bansong.base.cancel import CancelToken, run_async, run_until_interrupted
 from bansong.base.errors import OutputError, Problem, StoreError, UsageError
 from bansong.base.files import variable
-from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Lang, Listed, Option, Phrase, gettext_noop, gettext_of
 from bansong.base.options import StatusOptions, StatusSource
 from bansong.base.schema import SEOUL, seoul_day

@@ -46,7 +46,7 @@ CELL_TOO_LONG: Final = Problem(
     "workbook holds; write CSV or Parquet",
 )
 
-_MEANINGS: Final = {
+MEANINGS: Final = {
     "biz_status": gettext_noop("whether the business is open; the reasons name the source and its day"),
     "bounce_prob": gettext_noop("how likely a letter to this address comes back"),
     "grade": gettext_noop("the probability as a grade: A under 3 %, B under 8 %, C under 20 %, D under 50 %, E above"),
@@ -122,14 +122,14 @@ def _add_guide(book: Workbook, result: Enriched) -> None:
     from openpyxl.styles import Font
 
     layout = [(contract_name(column), header) for column, header in result.layout]
-    columns = [one for one in layout if one[0] in _MEANINGS]
+    columns = [one for one in layout if one[0] in MEANINGS]
     if not columns:  # a list of letters
         return
     sheet = book.create_sheet(gettext(GUIDE))
     sheet.column_dimensions["A"].width, sheet.column_dimensions["B"].width = 22, 84
     words = {code: word_of(code, result.lang) for code in COLOURED["action"]}
     for name, header in [*columns, ("", ""), *words.items()]:
-        sheet.append([header, gettext(_MEANINGS[name]) if name else None])
+        sheet.append([header, gettext(MEANINGS[name]) if name else None])
     for cell in sheet["A"]:
         cell.font = Font(name="Calibri", size=11, bold=True)
     _colour_words(sheet, f"A{sheet.max_row - len(words) + 1}:A{sheet.max_row}", [*words.values()])
@@ -299,7 +299,6 @@ class ChoiceSheet:
 def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
     import openpyxl
     from openpyxl.styles import Alignment, Border, Font, PatternFill, Side
-    from openpyxl.workbook.defined_name import DefinedName
 
     book = openpyxl.Workbook()
     sheet: Worksheet = book.worksheets[0]
@@ -335,7 +334,6 @@ def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
         last = f"{letter}{top + content.lines.height}"
         sheet.add_data_validation(_offer(cells, f"{letter}{top + 1}:{last}", content.prompt, content.refusal))
     sheet.add_data_validation(_offer(f'"{",".join(content.answers)}"', f"{letter}1", content.switch, content.refusal))
-    book.defined_names["accept_single"] = DefinedName("accept_single", attr_text=f"'{content.title}'!${letter}$1")
     book.save(target)
 
 
