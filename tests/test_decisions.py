@@ -15,6 +15,7 @@ import pytest
 
 import bansong as bs
 from bansong.base.errors import Notice
+from bansong.base.files import state_directory
 from bansong.base.schema import HEADERS
 from bansong.errors import InputError, UsageError
 from books import cells, written
@@ -282,6 +283,12 @@ def test_outputs_of_one_name_in_several_folders_keep_their_own_decisions(tmp_pat
         report = bs.enrich(tmp_path / folder / "list.csv", tmp_path / folder / "out.csv", **KNOWN)
     assert report.decisions is not None
     assert (cell(out, held, "action"), cell(out, held, "memo")) == ("hold", "phoned")
+    records = [*(state_directory() / "written").glob("*.parquet")]
+    assert len(records) == 8 + 3  # no more of an output, so that runs of one do not push out those of others
+    first = pl.read_parquet(
+        records[0]
+    )  # no address by itself: all there are could be tried
+    assert first["action"].n_unique() == first["row"].n_unique() > 20
 
 
 def test_added_columns_may_hold_lists_and_objects(tmp_path: Path, customers: Path) -> None:
