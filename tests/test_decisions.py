@@ -285,9 +285,7 @@ def test_outputs_of_one_name_in_several_folders_keep_their_own_decisions(tmp_pat
     assert (cell(out, held, "action"), cell(out, held, "memo")) == ("hold", "phoned")
     records = [*(state_directory() / "written").glob("*.parquet")]
     assert len(records) == 8 + 3  # no more of an output, so that runs of one do not push out those of others
-    first = pl.read_parquet(
-        records[0]
-    )  # no address by itself: all there are could be tried
+    first = pl.read_parquet(records[0])  # no address by itself: all there are could be tried
     assert first["action"].n_unique() == first["row"].n_unique() > 20
 
 
