@@ -14,6 +14,8 @@ import polars as pl
 import pytest
 
 import bansong as bs
+from bansong.base.errors import Notice
+from bansong.base.files import state_directory
 from bansong.base.schema import HEADERS
 from bansong.errors import InputError, UsageError
 from books import cells, written
@@ -281,6 +283,10 @@ def test_outputs_of_one_name_in_several_folders_keep_their_own_decisions(tmp_pat
         report = bs.enrich(tmp_path / folder / "list.csv", tmp_path / folder / "out.csv", **KNOWN)
     assert report.decisions is not None
     assert (cell(out, held, "action"), cell(out, held, "memo")) == ("hold", "phoned")
+    records = [*(state_directory() / "written").glob("*.parquet")]
+    assert len(records) == 8 + 3  # no more of an output, so that runs of one do not push out those of others
+    first = pl.read_parquet(records[0])  # no address by itself: all there are could be tried
+    assert first["action"].n_unique() == first["row"].n_unique() > 20
 
 
 def test_added_columns_may_hold_lists_and_objects(tmp_path: Path, customers: Path) -> None:
@@ -347,3 +353,16 @@ def test_a_record_that_cannot_be_written_does_not_stop_the_run(
         bs.enrich(customers, out, **KNOWN)
     bs.enrich(customers, out, **KNOWN)
     assert cell(out, held, "action") == "hold"
+
+
+def test_letters_name_rows_that_were_changed_since_they_were_checked(tmp_path: Path, customers: Path) -> None:
+    out = tmp_path / "out.csv"
+    bs.enrich(customers, out, **KNOWN, gazetteer=SAMPLE / "gazetteer.parquet")
+    save(read(out).sort("상호").with_columns(memo=pl.lit("x")), out)
+    assert bs.letters(out, tmp_path / "letters.csv").warnings == ()
+    moved = of_action(read(out).filter(pl.col("fixed_address").is_not_null()), "send")[0]
+    edit(out, moved, 주소=CITY_HALL)
+    place = read(out)["고객코드"].to_list().index(moved)
+    (told,) = bs.letters(out, tmp_path / "letters.csv").warnings
+    assert isinstance(told, Notice)
+    assert (told.code, f": {place + 1} (" in told) == ("alert.changed_since", True)

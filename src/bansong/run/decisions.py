@@ -49,6 +49,11 @@ ONE_SHEET_ONLY: Final = Problem(
 SENT_BY_HAND: Final = Problem(
     "alert.sent_by_hand", "rows set to `send` by hand, against bansong's own answer: {rows} ({count:,} in all)"
 )
+CHANGED_SINCE: Final = Problem(
+    "alert.changed_since",
+    "rows to be sent whose number, name or address was changed since bansong checked them: {rows} ({count:,} in all); "
+    "their letters go to `fixed_address`: correct that, or enrich the changed list again",
+)
 DECISIONS_LOST: Final = Problem(
     "alert.decisions_lost",
     "{path}: what people wrote in these rows was not kept, because number, name or address are not in the list as they "
@@ -297,10 +302,22 @@ def letters(
         if wrong.height:
             raise InputError(ACTIONS_UNKNOWN, **_list_unknown(wrong, path, first_row, prepared.lang))
         by_hand, written = tuple(sent.collect().to_series()), kept.publish({}, complete=True)
+        changed = tuple(_changed_since(rows) + first_row)
     assert written is not None  # noqa: S101 - nothing failed
     alerts = [Notice(SENT_BY_HAND, **_list_rows(by_hand))] if by_hand else []
+    alerts += [Notice(CHANGED_SINCE, **_list_rows(changed))] if changed else []
     alerts += [*written.alerts, *(kept_alert(*one) for one in written.kept.items())]
     return LettersReport(str(path), prepared.chosen, written, by_hand, (*alerts, *prepared.table.notes))
+
+
+def _changed_since(rows: pl.LazyFrame) -> pl.Series:
+    # rows with a corrected address that are not as they were when it was written; none without a record
+    own = {f"own:{name}": digest for name, digest in row_digests(rows.collect_schema().names()).items()}
+    sent = (pl.col("action") == "send") & pl.col("fixed_address").is_not_null()
+    left = rows.select(ROW_ID, sent.alias("sent"), **own).collect()
+    record, _ = find_record(left, None, prefix="own:")
+    known = pl.lit(True) if record is None else agreements(record, prefix="own:")[0]
+    return left.filter("sent", ~known)[ROW_ID]
 
 
 def _may_be_ours() -> pl.Expr:

@@ -70,7 +70,7 @@ DECIDED: Final = "decided:"  # prefix of Boolean columns: whether people decided
 _MOST_ROWS: Final = 500_000  # people edit no larger lists by hand; a million take 80 MB more
 _RECORDS_KEPT: Final = 8  # of an output, as runs that fail leave one, too
 _BYTES_KEPT: Final = 1 << 29  # of all
-_MADE_BY: Final = pl.__version__  # hashes differ from release to release
+_MADE_BY: Final = f"{pl.__version__} 2"  # hashes differ from release to release; 2: each includes the row's
 
 
 def row_digests(names: Collection[str]) -> dict[str, pl.Expr]:
