@@ -57,12 +57,14 @@ def test_each_value_is_shown_with_its_source_and_the_first_source_counts(
     key_file = write(tmp_path / "nts.key", KEY)
     assert shown(run)["output.headers"] == (None, "default")
     sets = {"headers": "ko", "extra_columns": "duplicate_of,match_level", "letter-cost": "500", "lang": "ko"}
+    sets["letters.columns"] = "고객코드,담당자"
     for key, value in (sets | {"registry": "a.parquet", "nts-key-file": "nts.key"}).items():
         assert run("config", "set", key, value).returncode == 0
     now = shown(run)
     assert now["lang"] == now["output.headers"] == ("ko", "config.toml")
     assert now["extra_columns"] == (["duplicate_of", "match_level"], "config.toml")
-    assert now["letter_cost"] == (500.0, "config.toml")
+    assert now["letters.cost"] == (500.0, "config.toml")
+    assert now["letters.columns"] == (["고객코드", "담당자"], "config.toml")
     assert now["reference.registry"] == (str(tmp_path / "a.parquet"), "config.toml")
     assert now["status.key_file"] == (str(key_file), "config.toml")
     job = write(tmp_path / "job.toml", f"{JOB}[reference]\nregistry = 'b.parquet'\n")
@@ -103,7 +105,7 @@ def test_commands_use_what_is_remembered_and_options_precede_it(run: Run, tmp_pa
         ("# mine\n[output]\nheaders = 'kr'\n", "line 3: output.headers"),
         ("\nhedaers = 'ko'\n", "line 2: there is no setting 'hedaers' (is headers meant?)"),
         ("nts_key = 'the-key-itself'\n", "line 1: there is no setting 'nts_key' (is nts_key_file meant?)"),
-        ("letter_cost = []\n", "line 1: letter_cost"),
+        ("letter_cost = []\n", "line 1: letters.cost"),
     ],
 )
 def test_a_damaged_file_is_named_with_its_line_and_config_and_help_still_work(

@@ -71,7 +71,7 @@ class OptionSpec:
     rule: Rule | None = None
     engines: tuple[str, ...] = ()  # the only engines that take it; empty: all
     inputs: Inputs | None = None  # the only input formats that it is for
-    configurable: bool = False  # may be set in the command line's config.toml
+    configurable: bool | str = False  # may be set in the command line's config.toml, under this key
     variables: tuple[str, ...] = ()  # of the environment; they precede config.toml
     hide_key: Callable[[dict[str, Any]], None] | None = None  # hides a key in the constructor's keywords
     name: str = ""
@@ -80,7 +80,9 @@ class OptionSpec:
 
     @property
     def setting(self) -> str:
-        """The key in config.toml: that of job files, else the flag's name."""
+        """The key in config.toml: the declared one, that of job files, or the flag's name."""
+        if isinstance(self.configurable, str):
+            return self.configurable
         return f"{self.table}.{self.key}" if self.key else self.flag.removeprefix("--").replace("-", "_")
 
 

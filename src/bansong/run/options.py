@@ -104,13 +104,13 @@ class WriteOptions(Options):
     letter_columns: Sequence[str] = option(
         (),
         flag="--letter-columns COLUMNS",
-        configurable=True,
+        configurable="letters.columns",
         rule=_TEXTS,
         help="With --letters: further columns of yours for the list, separated by commas; it has the customers' keys.",
     )
     letter_cost: float | None = option(
         flag="--letter-cost WON",
-        configurable=True,
+        configurable="letters.cost",
         parse=parse_won,
         help="What a letter costs, as 500, 1,000 or 500원: the report says what is saved.",
     )
