@@ -116,7 +116,15 @@ def _check_value(spec: OptionSpec, value: Any, folder: Path, place: str = "") ->
         raise UsageError(SETTING_INVALID, place=place, key=spec.setting, reason=reason) from None
     if option.multiple or not isinstance(path := converted[0], Path):
         return converted if option.multiple else converted[0]
-    return str(path if is_remote(path) else folder / path.expanduser())
+    path = path if is_remote(path) else folder / path.expanduser()
+    if spec.name not in REFERENCE_FILES:
+        _refuse_missing(spec, path, place)
+    return str(path)
+
+
+def _refuse_missing(spec: OptionSpec, path: Path, place: str = "") -> None:
+    if not is_there(path):  # not shown: it may be a key
+        raise UsageError(SETTING_INVALID, place=place, key=spec.setting, reason=gettext("there is no such file"))
 
 
 def remember(key: str, value: Any) -> None:
@@ -209,8 +217,8 @@ def set_(key: str, value: str) -> None:
     """
     spec = _find(key)
     checked = _check_value(spec, value, Path.cwd())
-    if "Path" in spec.type and checked != NOT_USED and not is_there(as_path(checked)):  # not shown: it may be a key
-        raise UsageError(SETTING_INVALID, place="", key=spec.setting, reason=gettext("there is no such file"))
+    if spec.name in REFERENCE_FILES and checked != NOT_USED:
+        _refuse_missing(spec, as_path(checked))
     remember(key, checked)
 
 
