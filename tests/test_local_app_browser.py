@@ -96,7 +96,7 @@ def test_a_list_is_checked_with_the_keyboard_and_axe_finds_nothing_serious(
         assert down.value.suggested_filename.endswith(".xlsx")
         with context.expect_page() as opened:
             sheet.click(".files a[target=_blank]")
-        assert "customers" in opened.value.title()
+        opened.value.wait_for_function("document.title.includes('customers')")
         assert errors == []
         context.close()
 
