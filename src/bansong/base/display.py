@@ -350,7 +350,10 @@ AskedProgress = bool | Progress | None  # `True`: a bar in a notebook or on a te
 
 @contextmanager
 def progress_asked(asked: AskedProgress, unit: str = "rows", doing: str = "verifying") -> Iterator[Progress | None]:
-    """Yield the display of a run's progress: a bar for ``True`` (``None`` if none can be shown), else ``asked``."""
+    """Yield what reports progress: a bar if ``asked`` is ``True``, the function if it is one, else ``None``.
+
+    Without a notebook or a terminal there is no bar: ``None``.
+    """
     if asked is not True:
         yield asked or None
     elif is_notebook():

@@ -310,10 +310,12 @@ def _names_headers(value: object) -> bool:
 
 
 def is_text(value: object) -> bool:
+    """Return whether a value is a text."""
     return isinstance(value, str)
 
 
 def is_list_of_texts(value: object) -> bool:
+    """Return whether a value is a list of texts; a single text is none."""
     return not is_text(value) and _names_headers(value)
 
 

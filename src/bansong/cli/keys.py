@@ -131,7 +131,7 @@ def list_keys(db: Path, as_json: bool) -> None:
 @db_option
 @click.option("--old-secret", is_flag=True, help="Only the secret that `keys rotate` let run on; the key stays.")
 def revoke(key_id: str, db: Path, old_secret: bool) -> None:
-    """Revoke a key for good. What belongs to it can be reached by nobody, and is erased by the server in time.
+    """Revoke a key for good. No request reaches its data any more, and the server erases this data later.
 
     `bansong serve --keep-revoked-days` says when; `bansong keys erase` does it now.
     """

@@ -65,7 +65,7 @@ class RateLimiter:
 
     @property
     def achieved(self) -> float | None:
-        """Grants per second from the first to the last; ``None`` before two grants."""
+        """Measured rate: requests allowed per second since the first; ``None`` before the second request."""
         if self._grants < 2 or self._last <= self._first:
             return None
         return (self._grants - 1) / (self._last - self._first)

@@ -201,6 +201,7 @@ class LocalEngineAdapter:
 
 
 def local_files(local: LocalEngine) -> dict[str, Path | None]:
+    """Return the paths of the local engine's registry, statuses and gazetteer; ``None`` for those it lacks."""
     indexes = {"registry": local.registry, "statuses": local.status, "gazetteer": local.gazetteer}
     return {name: index.path if index is not None else None for name, index in indexes.items()}
 

@@ -142,6 +142,7 @@ class KnownInput:
 
 
 def state_folder() -> Path:
+    """Return the folder of all jobs' state files."""
     return state_directory() / "jobs"
 
 
@@ -515,6 +516,7 @@ def open_store(job: Path) -> RunStore:
 
 
 def list_runs(job: Path) -> list[JobRun]:
+    """Return the recorded runs of a job."""
     with open_store(job) as store:
         return store.runs()
 

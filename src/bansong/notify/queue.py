@@ -136,6 +136,7 @@ def _open_summary(
 
 
 def as_json(value: object) -> str:
+    """Return a value as compact JSON text."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -146,6 +147,7 @@ def due_channels(db: sqlite3.Connection, now: float) -> list[tuple[str, str]]:
 
 
 def next_due(db: sqlite3.Connection, after: float) -> float | None:
+    """Return the earliest time after ``after`` when a delivery is due (seconds since 1970); ``None`` without one."""
     query = "SELECT min(due) FROM deliveries WHERE delivered IS NULL AND due > ?"
     return db.execute(query, (after,)).fetchone()[0]  # type: ignore[no-any-return]
 
@@ -171,6 +173,7 @@ def due_deliveries(
 
 
 def mark_delivered(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str]], now: float) -> None:
+    """Record that notices were delivered over channels at ``now`` (seconds since 1970)."""
     db.executemany(
         "UPDATE deliveries SET delivered = ?, due = NULL, error = NULL, attempts = attempts + 1"
         " WHERE notice = ? AND channel = ? AND delivered IS NULL",

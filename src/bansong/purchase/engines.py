@@ -490,6 +490,7 @@ async def _ask_quota_after(buying: PurchaseContext) -> QuotaStatus | None:
 
 
 def quota_of(account: Account) -> QuotaStatus:
+    """Return the monthly quota of an account."""
     return QuotaStatus(account.limit, account.used, account.remaining)
 
 

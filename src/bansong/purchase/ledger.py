@@ -291,7 +291,7 @@ class Ledger:
         self.close()
 
     def settle(self, changes: Sequence[LedgerChange]) -> None:
-        """Make the changes, all or none; durable on return."""
+        """Commit the changes in one transaction, which is synced to disk on return."""
         with self._transaction() as tx:
             for change in changes:
                 change.write(tx)
@@ -414,7 +414,7 @@ class Journal:
         await self._tasks.__aexit__(None, None, None)
 
     async def settle(self, *changes: LedgerChange) -> None:
-        """Make the changes, all or none; durable on return."""
+        """Commit the changes in one transaction, which is synced to disk on return."""
         if self._tasks is None or self._ending:
             raise RuntimeError("a Journal settles only inside its 'async with'")
         waiting = _Waiting(changes)

@@ -325,6 +325,7 @@ def whole(number: int | None) -> int | None:
 
 
 def flag(value: int | None) -> bool | None:
+    """Return a stored 0 or 1 as a Boolean; ``None`` stays."""
     return None if value is None else bool(value)
 
 

@@ -241,6 +241,7 @@ def shown_ids(connection: sqlite3.Connection) -> dict[bytes, str]:
 
 
 def runs(connection: sqlite3.Connection) -> list[RunRecord]:
+    """Return all runs that the ledger recorded, the oldest first."""
     found = connection.execute(
         "SELECT run_id, engine, origin, file, started, ended, outcome, paid, answered FROM runs ORDER BY number"
     )

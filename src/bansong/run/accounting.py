@@ -100,6 +100,7 @@ PLAN_COUNTS: Final = (  # aggregations over rows of `with_plan_columns`
 
 
 def plan_of(counts: Mapping[str, int]) -> LookupPlan:
+    """Return the planned lookups from the tally of :data:`PLAN_COUNTS`."""
     rows, valid, asked, lookups = (counts[f"plan:{name}"] for name in ("rows", "valid", "asked", "lookups"))
     problems = {code: counts[f"plan:problem:{code}"] for code in PROBLEMS}
     return LookupPlan(
@@ -323,6 +324,7 @@ def no_gazetteer() -> Notice:
 
 
 def is_majority(part: int, rows: int) -> bool:
+    """Return whether ``part`` is more than half of the rows."""
     return 2 * part > rows
 
 
@@ -357,10 +359,12 @@ def failure_alert(account: RowCounts, note: str | None) -> Notice | None:
 
 
 def emptied_alert(path: Path, backup: Path) -> Notice:
+    """Return the alert that an empty list replaced a file, whose content is now in ``backup``."""
     return Notice(FILE_EMPTIED, path=path, backup=backup, option=Option("allow_empty", True))
 
 
 def kept_alert(path: Path, backup: Path) -> Notice:
+    """Return the alert that a file changed by people was replaced, and is kept as ``backup``."""
     return Notice(FILE_KEPT, path=path, backup=backup)
 
 

@@ -279,6 +279,7 @@ _HEADERS: Final = {name: name for name in (CHANGE, *RECORD, "input")} | {
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
+    """Return the counts of changes by kind as one line of text."""
     return ", ".join(f"{gettext(KIND_WORDS[kind])} {counts[kind]:,}" for kind in CHANGES if counts.get(kind))
 
 

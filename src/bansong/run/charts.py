@@ -35,6 +35,7 @@ def altair() -> ModuleType:
 
 
 def apply_style(chart: Any) -> alt.LayerChart:
+    """Return the chart with the fonts and axes that all charts share."""
     axis = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelLimit": 420, "grid": False}
     title = {"anchor": "start", "fontSize": 14, "subtitleFontSize": 12, "subtitleColor": "#5f6368", "offset": 10}
     styled: alt.LayerChart = (

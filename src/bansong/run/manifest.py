@@ -58,6 +58,7 @@ def record_of(report: Report) -> dict[str, object]:
 
 
 def write_manifest(record: Mapping[str, object], path: Path) -> None:
+    """Write the record of a run as JSON; raise :class:`OutputError`."""
     try:
         text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
         path.write_text(text, encoding="utf-8", errors="backslashreplace")  # the name of a file may be no valid text
@@ -209,6 +210,7 @@ class Enrichment:
 
 
 def is_manifest(path: Path) -> bool:
+    """Return whether a file is the manifest of a run."""
     return _may_be_manifest(path) and bool(_read_manifest(path))
 
 
@@ -217,6 +219,7 @@ def _may_be_manifest(path: Path) -> bool:
 
 
 def manifest_of(run_id: str) -> Path:
+    """Return the default path of a run's manifest."""
     return state_directory() / "runs" / f"{run_id}.json"
 
 

@@ -106,6 +106,7 @@ def check_page(target: Path) -> Path:
 def render_into(
     file: Path, figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None, changes: RunChanges | None
 ) -> None:
+    """Write the web page of a run into a file."""
     text = render(figures, facts, letter_cost, changes)
     file.write_text(text, encoding="utf-8", errors="xmlcharrefreplace")  # the name of a file may be no valid text
 

@@ -244,6 +244,7 @@ KOREAN_SPLIT: Final = HEADERS["ko"]["action"]
 
 
 def split_paths(output: Path, lang: Lang) -> dict[str, Path]:
+    """Return the path beside ``output`` of the file for each action."""
     # OUT.csv.gz → OUT.send.csv.gz, OUT.발송.csv.gz; empty ones are written, too, to replace those of an earlier run
     plain = unpacked_name(output)
     format = output_format(plain)

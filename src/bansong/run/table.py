@@ -130,6 +130,7 @@ class AnsweredRecords:
 
 
 def files_read(engine: Engine, model: Path | None, status: StatusOptions | None) -> dict[str, Path | None]:
+    """Return the files that a run reads besides its inputs, by use; ``None`` for those it does not have."""
     files = {**engine.files(), "model": model}
     if status is not None:
         from bansong.reference.statuses import open_source
@@ -139,6 +140,7 @@ def files_read(engine: Engine, model: Path | None, status: StatusOptions | None)
 
 
 def versions_of(engine: Engine, known: LabelHistory | None) -> Versions:
+    """Return the versions of bansong, scorecard and reference data that a run uses."""
     local, answers_locally = engine.local, engine.kind.answers_locally
     gazetteer = local.gazetteer
     day = gazetteer.source_date if gazetteer else None

@@ -257,6 +257,7 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 
 def disk_full() -> Refusal:
+    """Return the refusal (507) of an upload that the disk has no room for."""
     message = gettext("the server has no room to store the file; nothing was done, try again later")
     return Refusal(507, "insufficient_storage", message, headers={"Retry-After": "300"})
 
@@ -419,4 +420,5 @@ def _suffix(called: str, media: bytes) -> str:
 
 
 def unsupported_file(what: str) -> Refusal:
+    """Return the refusal (415) of a file that is not of a readable kind."""
     return Refusal(415, "unsupported_media_type", join_clauses(what, gettext(_KINDS)))

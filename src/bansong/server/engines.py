@@ -388,10 +388,12 @@ class EnginePool:
 
 
 def learning_folder(files: Path) -> Path:
+    """Return the folder of all keys' labels and scorecards."""
     return files / "learning"
 
 
 def make_learning_folder(files: Path, name: str) -> Path:
+    """Create the folder of one key's labels and scorecards, and return it."""
     home = learning_folder(files)
     for folder in (home, home / name):
         folder.mkdir(mode=0o700, exist_ok=True)

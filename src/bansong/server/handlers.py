@@ -104,6 +104,7 @@ async def check_health(request: Request) -> Response:
 
 
 async def show_account(request: Request) -> Response:
+    """Return the account of the request's key: its plan, its quotas and what is left of them."""
     context, key = _context_of(request), key_of(request)
     plan, month = context.keys.plan(key), context.clock.month()
     used, changes = await context.store.read(lambda db: key_table.month_usage(db, key.id, month))
@@ -227,6 +228,7 @@ async def add_watch(request: Request) -> Response:
 
 
 async def list_watches(request: Request) -> Response:
+    """Return the watch list of the request's key, streamed."""
     context, key = _context_of(request), key_of(request)
     return StreamingResponse(await context.watches.lists.stream(key.id), media_type=JSON)
 
@@ -250,6 +252,7 @@ async def remove_watch(request: Request) -> Response:
 
 
 async def show_watch_history(request: Request) -> Response:
+    """Return the status changes of a watched business."""
     context, key, watch_id = _context_of(request), key_of(request), request.path_params["watch_id"]
     if not context.keys.plan(key).watch_history:
         raise payloads.not_in_plan(gettext("the watch history"), key.plan)
@@ -318,6 +321,7 @@ def _whole_number(request: Request, name: str, default: int, allowed: range, ref
 
 
 async def list_jobs(request: Request) -> Response:
+    """Return a page of the key's jobs."""
     context, key = _context_of(request), key_of(request)
     refusal = gettext("limit must be a whole number of jobs, 1 to {most}", most=MAX_PAGE)
     limit = _whole_number(request, "limit", DEFAULT_PAGE, range(1, MAX_PAGE + 1), refusal)

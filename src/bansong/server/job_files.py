@@ -39,18 +39,22 @@ from bansong.tables.detect import open_table, reading
 
 
 def uploads_folder(files: Path) -> Path:
+    """Return the folder of uploads that are being received."""
     return files / "uploads"
 
 
 def job_folder(files: Path, job_id: str) -> Path:
+    """Return a job's folder."""
     return files / "jobs" / job_id
 
 
 def records_path(files: Path, job_id: str) -> Path:
+    """Return the path of a job's records."""
     return job_folder(files, job_id) / "records.parquet"
 
 
 def results_path(files: Path, job_id: str) -> Path:
+    """Return the path of a job's results."""
     return job_folder(files, job_id) / "results.parquet"
 
 
@@ -65,6 +69,7 @@ def remove_unfinished(files: Path, job_id: str) -> None:
 
 
 def remove_job_folders(files: Path, job_ids: Collection[str]) -> None:
+    """Delete the folders of jobs."""
     for job_id in job_ids:
         shutil.rmtree(job_folder(files, job_id), ignore_errors=True)
 

@@ -55,7 +55,7 @@ Statuses = Mapping[int, KnownStatus]
 
 
 class StoredStatuses(NamedTuple):
-    """Stored statuses by number, and the numbers whose status must be fetched."""
+    """The statuses that are stored (``known``), and the numbers whose status must be fetched (``stale``)."""
 
     known: Statuses
     stale: frozenset[int]

@@ -118,7 +118,7 @@ _MEANT: Final = {"utf-8-sig": ("utf-8",), "utf-16": ("utf-16-le", "utf-16-be")}
 
 
 class Undecodable(Exception):
-    """A file has bytes outside its encoding, at ``line`` and ``column`` (from 1). ``what`` says it to the user."""
+    """Bytes of a file are invalid in its encoding. ``line`` and ``column`` count from 1; ``what`` is the message."""
 
     def __init__(self, coding: Coding, line: int, column: int, what: str) -> None:
         super().__init__(gettext("line {line}, character {column}: {what}", line=line, column=column, what=what))
