@@ -8,6 +8,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +18,7 @@ import anyio
 import anyio.to_thread
 import polars as pl
 import pytest
-from anyio.from_thread import start_blocking_portal
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
@@ -759,11 +760,17 @@ def test_the_first_ctrl_c_lets_the_run_settle_and_the_second_cancels(waiting: th
 def test_ctrl_c_can_leave_no_lock_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that signals reach takes no lock of Python while it waits: interrupted, it could not give it back."""
     enter, taken, waits = threading.Condition.__enter__, [], threading.Event()
+    submit = BlockingPortal.start_task_soon
 
     def entered(condition: threading.Condition) -> bool:
         if waits.is_set() and threading.get_ident() == threading.main_thread().ident:
             taken.append(condition)
         return enter(condition)
+
+    def submitted(portal: BlockingPortal, *task: Any) -> Any:
+        future = submit(portal, *task)
+        waits.set()
+        return future
 
     async def main() -> None:
         while not waits.is_set():  # starting a task does take locks, and may last longer than the task's first steps
@@ -772,11 +779,39 @@ def test_ctrl_c_can_leave_no_lock_behind(monkeypatch: pytest.MonkeyPatch) -> Non
         waits.clear()
 
     monkeypatch.setattr(threading.Condition, "__enter__", entered)
+    monkeypatch.setattr(BlockingPortal, "start_task_soon", submitted)
+    with start_blocking_portal() as portal:
+        PortalTask(portal, main).wait()
+    assert taken == []
+
+
+def test_ctrl_c_while_a_task_is_being_started_does_not_lose_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task may run before the portal has said so: found where a call without an answer outlived Ctrl-C by 90 s."""
+    submit, begun, ended = BlockingPortal.start_task_soon, threading.Event(), []
+
+    def interrupted(portal: BlockingPortal, *task: Any) -> Any:
+        future = submit(portal, *task)
+        if not begun.is_set():
+            assert begun.wait(60)
+            raise KeyboardInterrupt
+        return future
+
+    async def main() -> None:
+        begun.set()
+        try:
+            await anyio.sleep(60)
+        finally:
+            ended.append(anyio.current_time())
+
+    monkeypatch.setattr(BlockingPortal, "start_task_soon", interrupted)
     with start_blocking_portal() as portal:
         task = PortalTask(portal, main)
-        waits.set()
-        task.wait()
-    assert taken == []
+        with pytest.raises(KeyboardInterrupt):
+            task.wait()
+        task.cancel()
+        with pytest.raises(CancelledError):
+            task.wait()
+    assert len(ended) == 1, "it ran once, and was cancelled"
 
 
 def test_a_token_that_was_cancelled_before_stops_at_once() -> None:

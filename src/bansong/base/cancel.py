@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 if TYPE_CHECKING:
     import asyncio
 
+    from anyio import CancelScope
     from anyio.from_thread import BlockingPortal
 
 R = TypeVar("R")
@@ -113,36 +114,57 @@ class StopRequest:
 
 
 class PortalTask(Generic[R]):
-    """A coroutine function running in a portal's event loop."""
+    """A coroutine function to run in a portal's event loop. :meth:`wait` starts it."""
 
     # ``concurrent.futures.wait`` is unsafe in a thread that receives signals: after a KeyboardInterrupt while it holds
-    # the future's lock, the event loop waits for ever. ``SimpleQueue``, in C, has no such gap.
+    # the future's lock, the event loop waits for ever. ``SimpleQueue``, in C, has no such gap. Ctrl-C may also come
+    # before the portal has returned a future, though the task runs already: the task keeps its own scope and outcome.
 
     def __init__(self, portal: BlockingPortal, main: Callable[[], Awaitable[R]]) -> None:
-        self._main = main
-        self.is_over = False
+        self._portal, self._main = portal, main
+        self._scope: CancelScope | None = None
+        self._outcome: Callable[[], R] = _raise_cancelled
+        self._is_submitted = self._is_cancelled = self.is_over = False
         self._pulse: SimpleQueue[None] = SimpleQueue()
-        self._future = portal.start_task_soon(self._run)
 
-    async def _run(self) -> R:
+    async def _run(self) -> None:
         import asyncio  # takes 12 ms, and most runs have no event loop
 
+        from anyio import CancelScope
+
+        if self._scope is not None:
+            return  # submitted twice, as Ctrl-C came in between
         asyncio.get_running_loop().set_exception_handler(_log_unless_interrupt)
         try:
-            return await self._main()
+            with CancelScope() as self._scope:
+                if not self._is_cancelled:
+                    result = await self._main()
+                    self._outcome = lambda: result
+        except BaseException as error:
+            self._outcome = partial(_raise, error)
+            raise
         finally:
             self.is_over = True
             self._pulse.put(None)
 
     def wait(self) -> R:
-        """Return the result, or raise the task's error; after a cancellation, ``concurrent.futures.CancelledError``."""
+        """Return the result, or raise the task's error; after a cancellation, ``concurrent.futures.CancelledError``.
+
+        After a KeyboardInterrupt it may be called again.
+        """
+        if not self._is_submitted:
+            self._portal.start_task_soon(self._run)
+            self._is_submitted = True
         while not self.is_over:
             with suppress(Empty):
                 self._pulse.get(timeout=_SIGNAL_POLL_S)
-        return self._future.result()
+        return self._outcome()
 
     def cancel(self) -> None:
-        self._future.cancel()
+        self._is_cancelled = True
+        if self._scope is not None:
+            with suppress(RuntimeError):  # the loop has just ended
+                self._portal.start_task_soon(self._scope.cancel)
 
 
 def _is_interrupt(error: object) -> bool:
@@ -203,6 +225,10 @@ def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
 
 def _raise(error: BaseException) -> NoReturn:
     raise error
+
+
+def _raise_cancelled() -> NoReturn:
+    raise CancelledError
 
 
 def run_async(main: Callable[[], Awaitable[R]], cancel: CancelToken) -> R:
