@@ -782,7 +782,7 @@ def test_ctrl_c_can_leave_no_lock_behind(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(BlockingPortal, "start_task_soon", submitted)
     with start_blocking_portal() as portal:
         PortalTask(portal, main).wait()
-    assert taken == []
+        assert taken == []
 
 
 def test_ctrl_c_while_a_task_is_being_started_does_not_lose_it(monkeypatch: pytest.MonkeyPatch) -> None:
