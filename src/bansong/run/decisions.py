@@ -292,8 +292,8 @@ def letters(
     keep_apart({"input": path}, {"letter list": sides.letters}, in_place=False)
     with private_folder() as folder, open_output(path, ReadOptions(**options), prefix) as (prepared, rows):
         first_row, kept = prepared.table.first_row, AnswersOfAll(folder, sides)
-        carried = columns_for_letters(prepared, letter_columns).items()
-        rows = rows.with_columns(pl.col(id_).cast(pl.String).alias(name) for name, id_ in carried)
+        carried, lacking = columns_for_letters(prepared, letter_columns)
+        rows = rows.with_columns(pl.col(id_).cast(pl.String).alias(name) for name, id_ in carried.items())
         answers = parse_reasons(
             kept.keep(rows.with_columns(pl.col("row_status").fill_null("verified")), "", first_row), "reasons"
         )
@@ -307,7 +307,7 @@ def letters(
     alerts = [Notice(SENT_BY_HAND, **_list_rows(by_hand))] if by_hand else []
     alerts += [Notice(CHANGED_SINCE, **_list_rows(changed))] if changed else []
     alerts += [*written.alerts, *(kept_alert(*one) for one in written.kept.items())]
-    return LettersReport(str(path), prepared.chosen, written, by_hand, (*alerts, *prepared.table.notes))
+    return LettersReport(str(path), prepared.chosen, written, by_hand, (*alerts, *prepared.table.notes, *lacking))
 
 
 def _changed_since(rows: pl.LazyFrame) -> pl.Series:
