@@ -75,7 +75,7 @@ _MADE_BY: Final = f"{pl.__version__} 2"  # hashes differ from release to release
 
 
 def row_digests(names: Collection[str]) -> dict[str, pl.Expr]:
-    """Return digests (UInt64) of a row's number, name and address, of its action, and of its corrected address."""
+    """Return digests (UInt64) of a row's number, name and address; of its action, corrected address and postal code."""
 
     def text(name: str) -> pl.Expr:
         return (pl.col(name).cast(pl.String) if name in names else pl.lit("")).fill_null("").alias(name)
@@ -86,6 +86,8 @@ def row_digests(names: Collection[str]) -> dict[str, pl.Expr]:
         "row": row,
         "action": pl.struct(row.alias("row"), text("action")).hash(),
         "fixed_address": pl.struct(row.alias("row"), text("fixed_zipcode"), text("fixed_address")).hash(),
+        "address": pl.struct(row.alias("row"), text("fixed_address")).hash(),  # these two also of what people decided
+        "zipcode": pl.struct(row.alias("row"), text("fixed_zipcode")).hash(),
     }
     for name in found:
         if f"{DECIDED}{name}" in names:  # differs from whatever we write
@@ -151,7 +153,7 @@ def find_record(rows: pl.DataFrame, output: Path | None, prefix: str) -> tuple[p
         except (OSError, pl.exceptions.PolarsError):  # of a killed run
             continue
         known, same = agreements(record, prefix)
-        there, *cells = rows.select(known.sum(), **{name: one.sum() for name, one in same.items()}).row(0)
+        there, *cells = rows.select(known.sum(), same["action"].sum(), same["fixed_address"].sum()).row(0)
         if about["made_by"] == _MADE_BY and 2 * there >= rows.height and there + sum(cells) > most:
             best, headers, most = record, {*json.loads(about["headers"])}, there + sum(cells)
     return best, headers
