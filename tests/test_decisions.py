@@ -19,7 +19,7 @@ from bansong.base.files import state_directory
 from bansong.base.schema import HEADERS
 from bansong.errors import InputError, UsageError
 from books import cells, written
-from conftest import SAMPLE
+from conftest import SAMPLE, write
 
 Run = Callable[..., CompletedProcess[str]]
 KNOWN: dict[str, Any] = {"registry": SAMPLE / "registry.parquet"}
@@ -288,6 +288,19 @@ def test_the_only_address_of_a_file_is_one_that_was_typed(tmp_path: Path, custom
     assert decisions is not None
     assert decisions.counts["fixed_address"] == 1
     assert cell(out, row, "fixed_address") == CITY_HALL
+
+
+@pytest.mark.parametrize("left", [["고객코드"], ["고객코드", "상호", "주소"], ["고객코드", "사업자등록번호"]])
+def test_decisions_that_cannot_be_known_again_are_told(tmp_path: Path, customers: Path, left: list[str]) -> None:
+    out = tmp_path / "out.csv"
+    bs.enrich(customers, out, **KNOWN, select=left)
+    sent = read(out).filter(pl.col("action") == "send")["고객코드"][0]
+    edit(out, sent, action="hold")
+    told = bs.enrich(customers, out, **KNOWN, select=left).warnings
+    assert "alert.decisions_unknown" in [one.code for one in told if isinstance(one, Notice)]
+    other = write(tmp_path / "own.csv", "a\n1\n")  # replaced, too, and never an output
+    told = bs.enrich(customers, other, **KNOWN, select=left).warnings
+    assert "alert.decisions_unknown" not in [one.code for one in told if isinstance(one, Notice)]
 
 
 def test_unknown_actions_are_refused_row_by_row(tmp_path: Path, customers: Path) -> None:

@@ -26,7 +26,7 @@ from bansong.engine.text import postal_digits, without_space
 from bansong.history.letters import non_blank
 from bansong.run.accounting import kept_alert
 from bansong.run.columns import keep_apart
-from bansong.run.manifest import DECIDED, agreements, find_record, row_digests
+from bansong.run.manifest import DECIDED, agreements, find_record, records_of, row_digests
 from bansong.run.options import WriteOptions
 from bansong.run.runner import AnswersOfAll
 from bansong.run.side_files import SideFiles, WrittenSides
@@ -63,8 +63,9 @@ DECISIONS_LOST: Final = Problem(
 )
 DECISIONS_UNKNOWN: Final = Problem(
     "alert.decisions_unknown",
-    "{path}: what bansong wrote there is not recorded on this machine, so it is not known which cells people changed; "
-    "only cells that `row_note` marks were kept",
+    "{path}: what bansong wrote there is not recorded on this machine, or its columns of number, name and address were "
+    "left out (with {select}) or changed, so it is not known which cells people changed; at most cells that "
+    "`row_note` marks were kept",
 )
 ZIPCODE_LEFT_OUT: Final = Problem(
     "alert.zipcode_left_out",
@@ -149,7 +150,7 @@ class Decisions:
         if self.lost:
             yield Notice(DECISIONS_LOST, path=self.path, **_list_rows(self.lost))
         if not self.known:
-            yield Notice(DECISIONS_UNKNOWN, path=self.path)
+            yield Notice(DECISIONS_UNKNOWN, path=self.path, select=Option("select"))
         yield from self.notes
 
     def lines(self) -> list[tuple[str, str]]:
@@ -176,7 +177,11 @@ def read_decisions(path: Path, run: TableRun, read: ReadOptions, prefix: str, *,
     except BansongError:
         if named:
             raise
-        return None
+        if run.recorded is None or not records_of(run.recorded):  # no output of ours
+            return None
+        texts, flags = (f"decisions:{name}" for name in _DECIDED), _FLAGS.values()
+        none = dict.fromkeys([_KEY], pl.UInt64) | dict.fromkeys(flags, pl.Boolean) | dict.fromkeys(texts, pl.String)
+        return Decisions(path, pl.lit(0, pl.UInt64), pl.DataFrame(schema=none), {}, (), known=False)
     record, headers = find_record(left, None if named else run.recorded, prefix="own:")
     added = {id_: header for id_, header in added.items() if header not in headers and (named or record is not None)}
     left = left.with_columns(cs.datetime().dt.to_string("%Y-%m-%d %H:%M:%S"))

@@ -119,7 +119,7 @@ def remember_rows(
             about = {"headers": json.dumps(headers), "made_by": _MADE_BY}
             rows = digests.explode(digests.columns).rename(lambda name: name.removeprefix(DIGEST))
             rows.write_parquet(record, compression="lz4", metadata=about)
-            all_, size = _records(None), 0
+            all_, size = records_of(None), 0
             for one in all_:
                 size += one.stat().st_size
                 if size > _BYTES_KEPT:
@@ -129,7 +129,7 @@ def remember_rows(
     return tally.drop(digests.columns).row(0, named=True)
 
 
-def _records(output: Path | None) -> list[Path]:
+def records_of(output: Path | None) -> list[Path]:
     # of outputs with one name, in whatever folder, or all; the newest first
     name, found = record_of_name(output).name if output else "", list[tuple[int, Path]]()
     for path in (state_directory() / "written").glob(f"{name}*.parquet"):
@@ -147,7 +147,7 @@ def agreements(record: pl.DataFrame, prefix: str) -> tuple[pl.Expr, dict[str, pl
 def find_record(rows: pl.DataFrame, output: Path | None, prefix: str) -> tuple[pl.DataFrame | None, set[str]]:
     """Return the record of an output, or of any, that agrees with most cells of these rows; and the headers then."""
     best, headers, most = None, set[str](), 0
-    for path in _records(output):
+    for path in records_of(output):
         try:
             about, record = pl.read_parquet_metadata(path), pl.read_parquet(path)
         except (OSError, pl.exceptions.PolarsError):  # of a killed run
@@ -164,7 +164,7 @@ def may_hold_decisions(output: Path, recorded: Path) -> bool:
     # the newest record may be of a run that failed, or of an output with this name in another folder
     if is_remote(output) or not output.is_file():
         return False
-    return is_foreign(output) or any(record.match("*.decided.parquet") for record in _records(recorded))
+    return is_foreign(output) or any(record.match("*.decided.parquet") for record in records_of(recorded))
 
 
 RUN_AMBIGUOUS: Final = Problem(
