@@ -303,6 +303,20 @@ def test_decisions_that_cannot_be_known_again_are_told(tmp_path: Path, customers
     assert "alert.decisions_unknown" not in [one.code for one in told if isinstance(one, Notice)]
 
 
+def test_letters_name_rows_whose_action_was_merged_away(tmp_path: Path, customers: Path) -> None:
+    bs.enrich(customers, out := tmp_path / "out.xlsx", **KNOWN)
+    book = openpyxl.load_workbook(out)
+    sheet = book.worksheets[0]
+    letter = next(one.column_letter for one in sheet[1] if one.value == "action")
+    rows = [one.row for one in sheet[letter] if one.value == "send"]
+    first = next(row for row in rows if row + 1 in rows)
+    sheet.merge_cells(f"{letter}{first}:{letter}{first + 1}")
+    book.save(out)
+    (told,) = bs.letters(out, tmp_path / "l.csv").warnings
+    assert isinstance(told, Notice)
+    assert (told.code, told.fields["rows"]) == ("alert.actions_blank", str(first + 1))
+
+
 def test_unknown_actions_are_refused_row_by_row(tmp_path: Path, customers: Path) -> None:
     out = tmp_path / "out.csv"
     bs.enrich(customers, out, **KNOWN)
@@ -387,7 +401,7 @@ def test_letters_tell_of_cells_that_could_not_be_read(tmp_path: Path, customers:
     sheet.cell(2, place).value = "#N/A"
     sheet.cell(3, place).value = "=VLOOKUP(1,A1:B2,2)"
     book.save(out)
-    assert len(bs.letters(out, tmp_path / "letters.xlsx").warnings) == 2
+    assert len(bs.letters(out, tmp_path / "letters.xlsx").warnings) == 3  # of two kinds of cells, and of their rows
 
 
 def test_one_customer_in_two_merged_files_has_two_decisions(tmp_path: Path, customers: Path) -> None:

@@ -72,6 +72,11 @@ ZIPCODE_LEFT_OUT: Final = Problem(
     "postal code left out, because the address was typed by hand: rows {rows} ({count:,} in all); enrich again with a "
     "gazetteer, which adds the codes that are certain, or type them into the list of letters",
 )
+ACTIONS_BLANK: Final = Problem(
+    "alert.actions_blank",
+    "answered rows whose `action` is blank get no letter: {rows} ({count:,} in all); if cells were merged, unmerge and "
+    "fill them",
+)
 
 _KEY: Final = "decisions:key"
 _WHOLE: Final = "decisions:whole"  # key of all of a row's cells
@@ -318,14 +323,7 @@ def letters(
     keep_apart({"input": path}, {"letter list": sides.letters}, in_place=False)
     with private_folder() as folder, open_output(path, ReadOptions(**options), prefix) as (prepared, rows):
         first_row, kept = prepared.table.first_row, AnswersOfAll(folder, sides)
-        decided, changed = _decided_since(rows)
-        typed = decided.filter(_IS_TYPED)[ROW_ID].implode()
-        bare = decided.filter(pl.col("fixed_zipcode").is_null())[ROW_ID].implode()
-        rows = rows.with_columns(
-            pl.when(~pl.col(ROW_ID).is_in(typed)).then(pl.col("^zipcode$")),
-            pl.when(~pl.col(ROW_ID).is_in(bare)).then("fixed_zipcode"),
-        )
-        unknown = decided.filter(_IS_TYPED, pl.col("fixed_zipcode").is_null(), action="send")[ROW_ID] + first_row
+        rows, told = _without_old_codes(rows)
         carried, lacking = columns_for_letters(prepared, letter_columns)
         rows = rows.with_columns(pl.col(id_).cast(pl.String).alias(name) for name, id_ in carried.items())
         answers = parse_reasons(
@@ -338,20 +336,26 @@ def letters(
         by_hand, written = tuple(sent.collect().to_series()), kept.publish({}, complete=True)
     assert written is not None  # noqa: S101 - nothing failed
     alerts = [Notice(SENT_BY_HAND, **_list_rows(by_hand))] if by_hand else []
-    alerts += [Notice(CHANGED_SINCE, **_list_rows(tuple(changed + first_row)))] if len(changed) else []
-    alerts += [Notice(ZIPCODE_LEFT_OUT, **_list_rows(tuple(unknown)))] if len(unknown) else []
+    alerts += [Notice(problem, **_list_rows(tuple(one + first_row))) for problem, one in told.items() if len(one)]
     alerts += [*written.alerts, *(kept_alert(*one) for one in written.kept.items())]
     return LettersReport(str(path), prepared.chosen, written, by_hand, (*alerts, *prepared.table.notes, *lacking))
 
 
-def _decided_since(rows: pl.LazyFrame) -> tuple[pl.DataFrame, pl.Series]:
-    # what people decided; and the rows with a corrected address that are not as they were when it was written
+def _without_old_codes(rows: pl.LazyFrame) -> tuple[pl.LazyFrame, dict[Problem, pl.Series]]:
+    # without postal codes of other addresses; and the rows that people changed in a way that needs a look
     own = {f"own:{name}": digest for name, digest in row_digests(rows.collect_schema().names()).items()}
-    left = rows.select(ROW_ID, "row_note", *_DECIDED, **own).collect()
+    left = rows.select(ROW_ID, "row_note", "grade", "biz_status", *_DECIDED, **own).collect()
     record, _ = find_record(left, None, prefix="own:")
     known = pl.lit(True) if record is None else agreements(record, prefix="own:")[0]
-    sent = (pl.col("action") == "send") & pl.col("fixed_address").is_not_null()
-    return _find_decided(left, record, []), left.filter(sent, ~known)[ROW_ID]
+    decided, bare = _find_decided(left, record, []), pl.col("fixed_zipcode").is_null()
+    other, none = (decided.filter(which)[ROW_ID].implode() for which in (_IS_TYPED, bare))
+    codes = pl.when(~pl.col(ROW_ID).is_in(other)).then(pl.col("^zipcode$"))
+    answered = pl.any_horizontal(pl.col("grade", "biz_status").is_not_null())
+    return rows.with_columns(codes, pl.when(~pl.col(ROW_ID).is_in(none)).then("fixed_zipcode")), {
+        CHANGED_SINCE: left.filter(~known, pl.col("fixed_address").is_not_null(), action="send")[ROW_ID],
+        ZIPCODE_LEFT_OUT: decided.filter(_IS_TYPED, bare, action="send")[ROW_ID],
+        ACTIONS_BLANK: left.filter(answered, pl.col("action").is_null())[ROW_ID],
+    }
 
 
 def _may_be_ours() -> pl.Expr:
