@@ -35,7 +35,9 @@ _PAID: Final = gettext_noop("paid answers")
 # marked for translation: stores, kinds of rows, places out of reach
 _NAMES: Final = (
     *gettext_noops("ledger", "label store", "watch list", "status store", "chosen addresses", "job", "server"),
-    *gettext_noops("letters", "statuses", "choices", "outputs", "reference", "closures", "scorecards", "service", "written"),
+    *gettext_noops(
+        "letters", "statuses", "choices", "outputs", "reference", "closures", "scorecards", "service", "written"
+    ),
     *gettext_noops("answers", "notifications", "summaries", "results of jobs", "records of jobs"),
 )
 OUT_OF_REACH: Final = {
