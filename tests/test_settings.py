@@ -98,6 +98,13 @@ def test_commands_use_what_is_remembered_and_options_precede_it(run: Run, tmp_pa
     assert "registry.parquet" not in run("serve", "--db", "server.sqlite", "--check", "--port", "0").stdout
 
 
+def test_lines_of_comments_stay(run: Run, config: Path) -> None:
+    write(config, "[letters] # prices of 2026\n# agreed with the mail house\ncost = 500\n")
+    for _ in range(2):
+        assert run("config", "set", "lang", "ko").returncode == 0
+    assert config.read_text("utf-8") == '# agreed with the mail house\nletters.cost = 500\nlang = "ko"\n'
+
+
 def test_remembered_letter_columns_apply_where_the_list_has_them(run: Run, tmp_path: Path, config: Path) -> None:
     write(tmp_path / "in.csv", LIST.replace("주소", "주소,담당자").replace("129", "129,김"))
     write(config, "[letters]\ncolumns = ['고객코드', '담당자']\n")
