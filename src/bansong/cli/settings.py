@@ -128,7 +128,7 @@ def _refuse_missing(spec: OptionSpec, path: Path, place: str = "") -> None:
 
 
 def remember(key: str, value: Any) -> None:
-    """Write a setting into config.toml, or with ``None`` remove it; print what is set. Lines of comments move to the top."""
+    """Write a setting into config.toml, or with ``None`` remove it; print what is set. Comments move to the top."""
     path, name = config_path(), _canonical(key)
     text, found = _parse(path)
     comments = [f"{line}\n" for line in text.splitlines() if line.lstrip().startswith("#")]

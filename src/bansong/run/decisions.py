@@ -208,11 +208,11 @@ def read_decisions(path: Path, run: TableRun, read: ReadOptions, prefix: str, *,
     kept = kept.rename({name: f"decisions:{name}" for name in _DECIDED} | names)
     columns, first_row = {name: added[id_] for id_, name in names.items()}, earlier.table.first_row
     wrong = decided.filter(pl.col(_FLAGS["action"]), ~pl.col("action").is_in(ACTIONS))
-    notes = (Notice(ACTIONS_UNKNOWN, **_list_unknown(wrong, path, first_row, run.prepared.lang)),) if len(wrong) else ()
-    notes += (Notice(ZIPCODE_LEFT_OUT, **_list_rows(tuple(bare))),) if len(bare) else ()
+    notes = [Notice(ACTIONS_UNKNOWN, **_list_unknown(wrong, path, first_row, run.prepared.lang))] if len(wrong) else []
+    notes += [Notice(ZIPCODE_LEFT_OUT, **_list_rows(tuple(bare)))] if len(bare) else []
     if not named and record is not None and kept.is_empty() and lost.is_empty():
         return None
-    return Decisions(path, key, kept, columns, tuple(lost[ROW_ID] + first_row), record is not None, notes)
+    return Decisions(path, key, kept, columns, tuple(lost[ROW_ID] + first_row), record is not None, (*notes,))
 
 
 def _with_codes(decided: pl.DataFrame, gazetteer: Gazetteer | None) -> pl.DataFrame:

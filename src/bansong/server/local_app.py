@@ -187,25 +187,22 @@ class _Handlers:
         return FileResponse(path, filename=path.name)
 
     async def upload(self, request: Request) -> Response:
-        desk = self._desk
-        try:
-            use, name = request.query_params["use"], request.query_params["name"]
-            size = int(request.headers.get("content-length", "0"))
-        except (KeyError, ValueError):
+        desk, query, size = self._desk, request.query_params, int(request.headers.get("content-length", "0"))
+        if not {"use", "name"} <= query.keys():
             return self._refuse()
         if (work := desk.begin(gettext_noop("storing"))) is None:
             return Response(status_code=409)
         try:
             with CancelScope() as scope:  # ends the wait for a stalled upload, from any thread
                 work.token.set_handler(partial(get_running_loop().call_soon_threadsafe, scope.cancel))
-                with desk.receive(work, use, name, size) as write:
+                with desk.receive(work, query["use"], query["name"], size) as write:
                     async for piece in request.stream():
                         write(piece)
         except (OSError, ClientDisconnect, StoppedError):
             return Response(status_code=507)
         if scope.cancelled_caught:
             return Response(status_code=507)
-        if use == "list":
+        if query["use"] == "list":
             self._start("look", desk.look)
         return Response(status_code=204)
 

@@ -50,6 +50,7 @@ _CLOSED_FOR_S: Final = 120.0  # a page that is reloaded, or closed by mistake, f
 _SAMPLE_ROWS: Final = 200
 _SHOWN_CELLS: Final = 3
 _NAME_BYTES: Final = 160  # of 255, since the names of outputs are longer
+_APPLY_REVIEW: Final = re.compile("`bansong data apply-review [^`]*`")
 _UNSAFE: Final = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]')
 
 
@@ -276,7 +277,7 @@ class LocalDesk:
     def tidy(self, text: object) -> str:
         """Return a message without the private folder's path, and with the page's button in place of a command."""
         plain = re.sub(rf"{re.escape(str(self.folder))}[\\/]\w+[\\/]", "", str(text))
-        return re.sub("`bansong data apply-review [^`]*`", f"'{gettext('Take the choices')}'", plain)
+        return _APPLY_REVIEW.sub(f"'{gettext('Take the choices')}'", plain)
 
     def _new_folder(self) -> Path:
         folder = self.folder / secrets.token_hex(8)
