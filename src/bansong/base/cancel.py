@@ -30,7 +30,7 @@ class CancelToken:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._handler: Callable[[], object] | None = None
+        self._handler: Callable[[], None] | None = None
         self._handler_thread = 0
         self._portal: BlockingPortal | None = None
         self._cancelled = False
@@ -52,7 +52,7 @@ class CancelToken:
         with self._lock:
             self._portal = portal
 
-    def set_handler(self, handler: Callable[[], object] | None) -> None:
+    def set_handler(self, handler: Callable[[], None] | None) -> None:
         """Set the function that :meth:`cancel` calls in this thread. If the token is cancelled, call it at once."""
         with self._lock:
             self._handler, self._handler_thread, cancelled = handler, threading.get_ident(), self._cancelled

@@ -323,7 +323,7 @@ def letters(
     keep_apart({"input": path}, {"letter list": sides.letters}, in_place=False)
     with private_folder() as folder, open_output(path, ReadOptions(**options), prefix) as (prepared, rows):
         first_row, kept = prepared.table.first_row, AnswersOfAll(folder, sides)
-        rows, told = _without_old_codes(rows)
+        rows, noted = _without_old_codes(rows)
         carried, lacking = columns_for_letters(prepared, letter_columns)
         rows = rows.with_columns(pl.col(id_).cast(pl.String).alias(name) for name, id_ in carried.items())
         answers = parse_reasons(
@@ -336,7 +336,7 @@ def letters(
         by_hand, written = tuple(sent.collect().to_series()), kept.publish({}, complete=True)
     assert written is not None  # noqa: S101 - nothing failed
     alerts = [Notice(SENT_BY_HAND, **_list_rows(by_hand))] if by_hand else []
-    alerts += [Notice(problem, **_list_rows(tuple(one + first_row))) for problem, one in told.items() if len(one)]
+    alerts += [Notice(problem, **_list_rows(tuple(one + first_row))) for problem, one in noted.items() if len(one)]
     alerts += [*written.alerts, *(kept_alert(*one) for one in written.kept.items())]
     return LettersReport(str(path), prepared.chosen, written, by_hand, (*alerts, *prepared.table.notes, *lacking))
 

@@ -187,14 +187,19 @@ class _Handlers:
         return FileResponse(path, filename=path.name)
 
     async def upload(self, request: Request) -> Response:
-        desk, query, size = self._desk, request.query_params, int(request.headers.get("content-length", "0"))
+        desk, query, loop = self._desk, request.query_params, get_running_loop()
+        size = int(request.headers.get("content-length", "0"))
         if not {"use", "name"} <= query.keys():
             return self._refuse()
         if (work := desk.begin(gettext_noop("storing"))) is None:
             return Response(status_code=409)
         try:
-            with CancelScope() as scope:  # ends the wait for a stalled upload, from any thread
-                work.token.set_handler(partial(get_running_loop().call_soon_threadsafe, scope.cancel))
+            with CancelScope() as scope:
+
+                def end_wait() -> None:  # for a stalled upload, from any thread
+                    loop.call_soon_threadsafe(scope.cancel)
+
+                work.token.set_handler(end_wait)
                 with desk.receive(work, query["use"], query["name"], size) as write:
                     async for piece in request.stream():
                         write(piece)
