@@ -121,6 +121,8 @@ def test_read_write_read_keeps_every_cell_in_every_encoding_and_dialect(
         f"b_no,이름\r{N},가\r".encode("utf-8-sig"),
         f'b_no,이름\n{N},"가, 나"'.encode(),
         f"b_no,이름\r\n{N},가".encode("utf-16"),
+        f"b_no,이름\r\n{N},가\r".encode("utf-16"),
+        f"b_no,이름\r\n{N},가\r".encode("cp949"),
         f'"b_no","이름"\n"{N}","가ab"\n"","나"\n,\n'.encode(),
         f'"이름","b_no","수"\n"가",{N},"1"\n"나 ""2""",{N},"2"\n,,"3"\n'.encode(),
         f'b_no,"이름"\n{N},가\n'.replace('"', "").encode(),

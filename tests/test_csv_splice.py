@@ -68,8 +68,8 @@ def files(draw: st.DrawFn) -> tuple[str, str, list[tuple[str, int]], str]:
         row = row[: draw(widths)]
         records.append((delimiter.join(row) + draw(ends), width - len(row)))
     last, missing = records[-1]
-    if last.rstrip("\r\n") and draw(st.booleans()):  # the last line has no end
-        records[-1] = (last.rstrip("\r\n"), missing)
+    if last.rstrip("\r\n") and draw(st.booleans()):  # the last line has no end, or half of one
+        records[-1] = (last.rstrip("\r\n") + draw(st.sampled_from(["", "\r"])), missing)
     return delimiter, above, records, above + "".join(record for record, _ in records)
 
 
@@ -111,6 +111,7 @@ def test_every_record_comes_back_to_the_byte_with_one_insertion_before_its_line_
         (f'b_no,"이름"\n{N},"가"\n{N},나\n', f'b_no,"이름",HEAD\n{N},"가",CELLS\n{N},나,CELLS\n'),
         # a line end for each line, and none for the last
         (f"b_no,이름\r\n{N},가\n{N},나\r\n{N},다", f"b_no,이름,HEAD\r\n{N},가,CELLS\n{N},나,CELLS\r\n{N},다,CELLS"),
+        (f"b_no,이름\r\n{N},가\r\n{N},나\r", f"b_no,이름,HEAD\r\n{N},가,CELLS\r\n{N},나,CELLS\r"),
         # bare CR, also within a cell
         (f'b_no,이름\r{N},"가\r나"\r', f'b_no,이름,HEAD\r{N},"가\r나",CELLS\r'),
         # a line break in the header; a blank line

@@ -19,7 +19,7 @@ from bansong.base.files import state_directory
 from bansong.base.schema import HEADERS
 from bansong.errors import InputError, UsageError
 from books import cells, written
-from conftest import SAMPLE
+from conftest import SAMPLE, write
 
 Run = Callable[..., CompletedProcess[str]]
 KNOWN: dict[str, Any] = {"registry": SAMPLE / "registry.parquet"}
@@ -236,6 +236,87 @@ def test_letters_are_made_of_a_file_as_people_left_it(
     assert done.returncode == 0
 
 
+def test_a_typed_address_never_gets_the_postal_code_of_another(tmp_path: Path, customers: Path) -> None:
+    """Not that of the address before, nor the list's; only one that was typed, too, or that is certain."""
+    out, gazetteer = tmp_path / "out.csv", {"gazetteer": SAMPLE / "gazetteer.parquet"}
+    bs.enrich(customers, out, **KNOWN, **gazetteer)
+    sent = read(out).filter(
+        pl.col("fixed_address").is_not_null(), pl.col("고객코드").is_in(of_action(read(out), "send"))
+    )
+    known = sent.unique("fixed_zipcode", keep="first", maintain_order=True).sort("고객코드")
+    one, two, three, four = known["고객코드"][:4]
+    other, code = known["fixed_address"][5], known["fixed_zipcode"][5]
+    edit(out, one, fixed_address=f"{other}, 3층")
+    edit(out, two, fixed_address=CITY_HALL, fixed_zipcode="04524")
+    edit(out, three, fixed_address="서울특별시 중구 없는길 1")
+    edit(out, four, fixed_address=None)  # as it was given
+
+    def letters_of(options: dict[str, Any]) -> tuple[dict[str, str | None], list[int]]:
+        if options:
+            told = bs.enrich(
+                customers, out, letters=tmp_path / "l.csv", letter_columns=["고객코드"], **options
+            ).warnings
+        else:
+            told = bs.letters(out, tmp_path / "l.csv", letter_columns=["고객코드"]).warnings
+        rows = [one.fields["count"] for one in told if isinstance(one, Notice) and one.code == "alert.zipcode_left_out"]
+        letters = pl.read_csv(tmp_path / "l.csv", infer_schema=False)
+        return dict(letters.select("고객코드", "postal code").rows()), rows
+
+    given = read(customers).filter(pl.col("고객코드") == four)["우편번호"].item()
+    for options, first, left in (({}, None, [2]), ({**KNOWN}, None, [2]), ({**KNOWN, **gazetteer}, code, [1])):
+        for _ in range(2):  # later runs find what the first has written
+            codes, told = letters_of(options)
+            assert [codes[key] for key in (one, two, three, four)] == [first, "04524", None, given], options
+            assert told == left
+    assert letters_of({}) == (codes, [1])
+    edit(out, two, fixed_address="서울특별시 중구 없는길 2")
+    codes, told = letters_of({})
+    assert (codes[two], told) == (None, [2])
+
+
+def test_the_only_address_of_a_file_is_one_that_was_typed(tmp_path: Path, customers: Path) -> None:
+    """Without a gazetteer both columns are blank, and stay ours if one of them is filled."""
+    out = tmp_path / "out.csv"
+    bs.enrich(customers, out, **KNOWN)
+    row = of_action(read(out), "send")[0]
+    edit(out, row, fixed_address=CITY_HALL)
+    told = bs.letters(out, tmp_path / "l.csv").warnings
+    assert [one.code for one in told if isinstance(one, Notice)] == ["alert.zipcode_left_out"]
+    letters = pl.read_csv(tmp_path / "l.csv", infer_schema=False)
+    assert letters.filter(pl.col("address 1") == CITY_HALL)["postal code"].to_list() == [None]
+    decisions = bs.enrich(customers, out, **KNOWN).decisions
+    assert decisions is not None
+    assert decisions.counts["fixed_address"] == 1
+    assert cell(out, row, "fixed_address") == CITY_HALL
+
+
+@pytest.mark.parametrize("left", [["고객코드"], ["고객코드", "상호", "주소"], ["고객코드", "사업자등록번호"]])
+def test_decisions_that_cannot_be_known_again_are_told(tmp_path: Path, customers: Path, left: list[str]) -> None:
+    out = tmp_path / "out.csv"
+    bs.enrich(customers, out, **KNOWN, select=left)
+    sent = read(out).filter(pl.col("action") == "send")["고객코드"][0]
+    edit(out, sent, action="hold")
+    told = bs.enrich(customers, out, **KNOWN, select=left).warnings
+    assert "alert.decisions_unknown" in [one.code for one in told if isinstance(one, Notice)]
+    other = write(tmp_path / "own.csv", "a\n1\n")  # replaced, too, and never an output
+    told = bs.enrich(customers, other, **KNOWN, select=left).warnings
+    assert "alert.decisions_unknown" not in [one.code for one in told if isinstance(one, Notice)]
+
+
+def test_letters_name_rows_whose_action_was_merged_away(tmp_path: Path, customers: Path) -> None:
+    bs.enrich(customers, out := tmp_path / "out.xlsx", **KNOWN)
+    book = openpyxl.load_workbook(out)
+    sheet = book.worksheets[0]
+    letter = next(one.column_letter for one in sheet[1] if one.value == "action")
+    rows = [one.row for one in sheet[letter] if one.value == "send"]
+    first = next(row for row in rows if row + 1 in rows)
+    sheet.merge_cells(f"{letter}{first}:{letter}{first + 1}")
+    book.save(out)
+    (told,) = bs.letters(out, tmp_path / "l.csv").warnings
+    assert isinstance(told, Notice)
+    assert (told.code, told.fields["rows"]) == ("alert.actions_blank", str(first + 1))
+
+
 def test_unknown_actions_are_refused_row_by_row(tmp_path: Path, customers: Path) -> None:
     out = tmp_path / "out.csv"
     bs.enrich(customers, out, **KNOWN)
@@ -320,7 +401,7 @@ def test_letters_tell_of_cells_that_could_not_be_read(tmp_path: Path, customers:
     sheet.cell(2, place).value = "#N/A"
     sheet.cell(3, place).value = "=VLOOKUP(1,A1:B2,2)"
     book.save(out)
-    assert len(bs.letters(out, tmp_path / "letters.xlsx").warnings) == 2
+    assert len(bs.letters(out, tmp_path / "letters.xlsx").warnings) == 3  # of two kinds of cells, and of their rows
 
 
 def test_one_customer_in_two_merged_files_has_two_decisions(tmp_path: Path, customers: Path) -> None:

@@ -84,6 +84,20 @@ def test_services_are_asked_with_their_key_unless_offline(
     assert look(run)[0]["service"] == ["warning"]
 
 
+def test_a_key_pasted_as_address_is_shown_nowhere(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    write(tmp_path / "in.csv", "사업자번호,상호\n1248100998,a\n")
+    monkeypatch.setenv("BANSONG_API_KEY", KEY)
+    commands = [("doctor",), ("doctor", "--json"), ("config", "--json"), ("me", "--json"), ("watch", "list")]
+    commands.append(("enrich", "in.csv", "-o", "out.csv", "--engine", "batch"))
+    for given in ((), ("--base-url", KEY)):
+        monkeypatch.setenv("BANSONG_BASE_URL", "https://a.example" if given else KEY)
+        for command in commands:
+            done = run(*command, *(() if command[0] == "config" else given))
+            assert KEY not in done.stdout + done.stderr, command
+            assert done.returncode == (0 if command[0] == "config" else 2), (command, done.stderr)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+
+
 def test_an_answer_ends_the_pause_after_the_day_s_limit(nts: FakeNts, run: Run) -> None:
     key, day = account_of(NtsKey(NTS_KEY)), seoul_day()
     with StatusStore() as store:

@@ -138,7 +138,16 @@ def test_nothing_is_erased_unasked_and_what_is_out_of_reach_is_named(
     assert "ledger.sqlite" in named_in(life)
     monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
     done = run("forget", GONE)
-    for words in ("out.csv", "in.csv", ".bak", "registries", "--notify", "scorecards", "bansong watch remove"):
+    for words in (
+        "out.csv",
+        "in.csv",
+        ".bak",
+        "registries",
+        "--notify",
+        "scorecards",
+        "bansong watch remove",
+        "`written`",
+    ):
         assert words in done.stderr
     assert "1 lookup: paid again if needed again" in done.stderr
     assert named_in(life) == []

@@ -6,14 +6,16 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
 
+import anyio
 import httpx
 import polars as pl
 import pytest
@@ -151,6 +153,7 @@ def test_a_list_goes_up_and_comes_down_as_enrich_writes_it(browser: Browser, tmp
     assert page.headers["content-security-policy"].startswith("sandbox; default-src 'none'")
     assert "content-disposition" not in page.headers
     assert str(browser.desk.folder) not in browser.view()
+    assert "`bansong" not in browser.view()
     if os.name == "posix":
         modes = {stat.S_IMODE(path.stat().st_mode) for path in (browser.desk.folder, *browser.desk.folder.rglob("*"))}
         assert modes == {0o700, 0o600}
@@ -277,6 +280,56 @@ def test_a_run_is_cancelled_and_another_is_refused_meanwhile(browser: Browser, m
     assert (browser.desk.report, browser.desk.error, files_of(browser.desk)) == (None, None, {"list.csv"})
     browser.run()
     assert browser.desk.report is not None
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # as uvicorn
+@pytest.mark.parametrize("from_thread", [False, True])
+async def test_cancelling_ends_a_stalled_upload_at_once(state_directory: Path, from_thread: bool) -> None:
+    async def stalled() -> AsyncIterator[bytes]:
+        yield b"x"
+        await anyio.sleep_forever()
+
+    with open_desk({}, StatusOptions()) as desk:
+        transport = httpx.ASGITransport(local_app.create_local_app(desk, URL, TOKEN))
+        async with httpx.AsyncClient(transport=transport, base_url=URL) as http, anyio.create_task_group() as group:
+            assert (await http.get(f"/?token={TOKEN}")).status_code == 200
+            group.start_soon(partial(http.post, "/upload?use=list&name=list.csv", content=stalled()))
+            with anyio.fail_after(20):
+                while desk.work is None or not desk.work.done:
+                    await anyio.sleep(0.01)
+                if from_thread:
+                    await anyio.to_thread.run_sync(desk.work.cancel)
+                else:
+                    assert (await http.post("/cancel")).status_code == 204
+                while desk.work is not None:
+                    await anyio.sleep(0.01)
+            group.cancel_scope.cancel()
+        assert (desk.given, desk.error, files_of(desk)) == ({}, None, set())
+
+
+def test_malformed_forms_are_refused_with_a_sentence_and_the_page_goes_on(browser: Browser) -> None:
+    browser.upload("list", "list.csv", LIST)
+    forms = (
+        "/run letter_cost=x",
+        "/run role-x=name",
+        "/run \xff",
+        "/upload use=list",
+        "/upload name=a",
+        "/outcomes",
+        "/review",
+    )
+    for path, _, form in (one.partition(" ") for one in forms):
+        browser.view()
+        target, body = (f"{path}?{form}", "") if path == "/upload" else (path, form)
+        refused = browser.http.post(target, content=body.encode("latin-1"))
+        assert (refused.status_code, refused.text[:5]) == (400, "400: "), path
+    for form in ("letter_cost=nan", "letter_cost=-1", "role-0=x", "role-99=name", "role--1=name"):
+        assert browser.post("/run", form) == 204
+        assert 'role="alert"' in browser.view(), form
+        assert browser.desk.error is not None
+        assert browser.desk.error.code != "app.defect", form
+    assert browser.run()
 
 
 @pytest.mark.parametrize(

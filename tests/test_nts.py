@@ -401,7 +401,7 @@ async def test_the_key_is_in_no_log_error_or_traceback(fake: FakeNts, caplog: py
 def test_the_url_is_of_this_machine_or_encrypted_and_may_hold_the_whole_path(monkeypatch: pytest.MonkeyPatch) -> None:
     for url, words in {
         "http://nts.example.com": r"plain http would show the NTS API key .*BANSONG_NTS_URL",
-        "nts.example.com": r"BANSONG_NTS_URL\): 'nts.example.com' is not a base URL",
+        "nts.example.com": r"BANSONG_NTS_URL\): the base URL lacks https://",
     }.items():
         monkeypatch.setenv("BANSONG_NTS_URL", url)
         with pytest.raises(UsageError, match=words):

@@ -260,6 +260,8 @@ def test_a_run_its_manifest_and_its_file_have_one_page(made: Made, tmp_path: Pat
         report_page(folder / "out.csv", tmp_path / "file.html", letter_cost=500)
     later, of_file = Page(tmp_path / "later.html"), Page(tmp_path / "file.html")
     assert later.texts == page.texts
+    assert later.elements == page.elements
+    assert ("p", {"class": "soft"}) in page.elements  # a note, which no page shows in red as an alert
     lists, rest = (one.texts[one.texts.index("집계") : one.texts.index("작성 근거")] for one in (page, of_file))
     assert rest == lists
 

@@ -98,6 +98,29 @@ def test_commands_use_what_is_remembered_and_options_precede_it(run: Run, tmp_pa
     assert "registry.parquet" not in run("serve", "--db", "server.sqlite", "--check", "--port", "0").stdout
 
 
+def test_lines_of_comments_stay(run: Run, config: Path) -> None:
+    write(config, "[letters] # prices of 2026\n# agreed with the mail house\ncost = 500\n")
+    for _ in range(2):
+        assert run("config", "set", "lang", "ko").returncode == 0
+    assert config.read_text("utf-8") == '# agreed with the mail house\nletters.cost = 500\nlang = "ko"\n'
+
+
+def test_remembered_letter_columns_apply_where_the_list_has_them(run: Run, tmp_path: Path, config: Path) -> None:
+    write(tmp_path / "in.csv", LIST.replace("주소", "주소,담당자").replace("129", "129,김"))
+    write(config, "[letters]\ncolumns = ['고객코드', '담당자']\n")
+    done = run("enrich", "in.csv", "-o", "out.csv", "--letters", "letters.csv", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [
+        ("고객코드" in one, "담당자" in one) for one in json.loads(done.stdout)["warnings"] if "letters.col" in one
+    ] == [(True, False)]
+    assert "담당자" in headers(tmp_path / "letters.csv")
+    done = run("letters", "out.csv", "-o", "later.csv")
+    assert (done.returncode, "고객코드" in done.stdout + done.stderr) == (0, True)
+    assert "담당자" in headers(tmp_path / "later.csv")
+    for command in (("enrich", "in.csv", "-o", "o.csv", "--letters", "l.csv"), ("letters", "out.csv", "-o", "l.csv")):
+        assert run(*command, "--letter-columns", "고객코드").returncode == 2
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -663,6 +663,21 @@ def test_a_base_url_has_one_form_and_plain_http_is_for_this_machine_alone(monkey
     assert BaseUrl.parse(None).origin == "https://a.com/v1"
 
 
+def test_a_key_in_place_of_a_base_url_is_not_shown() -> None:
+    for text in (
+        "%",
+        "% %",
+        "https://%!",
+        "https://a.com:%",
+        "https://[::%]",
+        "https://a.com/%/..",
+        "https://a.com/% x",
+    ):
+        with pytest.raises(errors.UsageError) as caught:
+            BaseUrl.parse(text.replace("%", "bv_live_4711"))
+        assert "4711" not in str(caught.value) + repr(caught.value) + repr(caught.value.fields)
+
+
 def test_no_segment_leads_out_of_its_path() -> None:
     base = BaseUrl.parse("https://a.com/v1")
     assert base.url("batch", "../../x?y#z%2e 가") == "https://a.com/v1/batch/..%2F..%2Fx%3Fy%23z%252e%20%EA%B0%80"

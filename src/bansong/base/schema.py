@@ -125,9 +125,10 @@ class Alert(str):
     __slots__ = ()
 
 
-def written_warnings(warnings: Iterable[str]) -> list[str]:
-    """Return warnings as texts in the current language; alerts stay alerts."""
-    return [Alert(one) if isinstance(one, Alert) else str(one) for one in warnings]
+def written_warnings(warnings: Iterable[str]) -> dict[str, list[str]]:
+    """Return ``warnings`` as texts in the current language, in which alerts stay alerts; and the ``alerts`` alone."""
+    texts = [Alert(one) if isinstance(one, Alert) else str(one) for one in warnings]
+    return {"warnings": texts, "alerts": [one for one in texts if isinstance(one, Alert)]}
 
 
 _KOREAN_HEADERS: Final = {

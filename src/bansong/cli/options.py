@@ -18,7 +18,7 @@ from bansong.base.messages import LANGS, NO_VALUE, VARIABLE, current_language, g
 from bansong.base.option import OptionSpec, specs_of
 from bansong.base.options import ServiceOptions, StatusOptions
 from bansong.base.schema import CONTEXT_COLUMNS, RECORD_COLUMNS, role_code, role_word
-from bansong.run.options import OPTION_KINDS, with_installed
+from bansong.run.options import OPTION_KINDS, IfPresent, with_installed
 
 if TYPE_CHECKING:
     _TypeBase = click.ParamType[Any, str]
@@ -163,6 +163,8 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
         if name in given and not is_configured(name):
             raise click.UsageError(gettext_of(_SPECS[name], "{flag} and {off} exclude each other."))
         given[name] = False
+    if "letter_columns" in given and is_configured("letter_columns"):
+        given["letter_columns"] = IfPresent(given["letter_columns"])
     return given
 
 

@@ -128,14 +128,16 @@ def _refuse_missing(spec: OptionSpec, path: Path, place: str = "") -> None:
 
 
 def remember(key: str, value: Any) -> None:
-    """Write a setting into config.toml, or with ``None`` remove it; print what is set. Comments are lost."""
+    """Write a setting into config.toml, or with ``None`` remove it; print what is set. Comments move to the top."""
     path, name = config_path(), _canonical(key)
-    values = {_canonical(own): old for own, old in _leaves(_parse(path)[1])} | {name: value}
+    text, found = _parse(path)
+    comments = [f"{line}\n" for line in text.splitlines() if line.lstrip().startswith("#")]
+    values = {_canonical(own): old for own, old in _leaves(found)} | {name: value}
     written = {own: json.dumps(new, ensure_ascii=False, default=str) for own, new in values.items() if new is not None}
     make_folder(path.parent)
     with publish_file(path) as temporary:
         lines = (f"{own if _BARE.fullmatch(own) else json.dumps(own)} = {new}\n" for own, new in written.items())
-        temporary.write_text("".join(lines), encoding="utf-8", newline="\n")
+        temporary.write_text("".join([*comments, *lines]), encoding="utf-8", newline="\n")
     print_out(f"{name} = {written[name]}" if name in written else gettext("{name} is not set any more", name=name))
 
 
@@ -213,7 +215,8 @@ def _find_value(
 def set_(key: str, value: str) -> None:
     """Remember VALUE for the setting KEY, named as its flag or in job files: `bansong config set headers ko`.
 
-    Several values are separated by commas. Secrets are not kept here: name the file that holds one.
+    Several values are separated by commas. Secrets are not kept here: name the file that holds one. Lines of comments
+    in config.toml move to its top; a comment behind a value is lost.
     """
     spec = _find(key)
     checked = _check_value(spec, value, Path.cwd())

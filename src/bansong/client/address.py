@@ -28,21 +28,22 @@ URL_HOLDS_PASSWORD: Final = Problem(
     "service.url_holds_password",
     "the base URL holds a user name or password; give the API key by BANSONG_API_KEY instead",
 )
+# No message shows the value: it may be a key that was pasted in the wrong place.
 URL_INCOMPLETE: Final = Problem(
-    "service.url_incomplete", "{text!r} is not a base URL; give it like https://api.example.com"
+    "service.url_incomplete", "the base URL lacks https:// or a host name; give it like https://api.example.com"
 )
 URL_HOLDS_QUERY: Final = Problem(
     "service.url_holds_query", "the base URL holds a query or fragment ('?' or '#'); leave it out"
 )
 URL_CHARACTER_FORBIDDEN: Final = Problem(
     "service.url_character_forbidden",
-    "{text!r} holds a space, a backslash or a control character; give a base URL without",
+    "the base URL holds a space, a backslash or a control character; give it without",
 )
-URL_HOST_INVALID: Final = Problem("service.url_host_invalid", "{netloc!r} is not a host name; check the base URL")
+URL_HOST_INVALID: Final = Problem("service.url_host_invalid", "the base URL has no valid host name; check it")
 URL_PORT_INVALID: Final = Problem(
-    "service.url_port_invalid", "{netloc!r} has no port between 1 and 65535; check the base URL"
+    "service.url_port_invalid", "the base URL's port is not between 1 and 65535; check it"
 )
-URL_HOLDS_DOTS: Final = Problem("service.url_holds_dots", "{path!r} holds '.' or '..'; give the base URL without")
+URL_HOLDS_DOTS: Final = Problem("service.url_holds_dots", "the base URL's path holds '.' or '..'; give it without")
 URL_MISSING: Final = Problem(
     "service.url_missing", "no base URL: give the service's URL with {option}, or set {env_base_url}"
 )
@@ -52,8 +53,10 @@ URL_NOT_ENCRYPTED: Final = Problem(
 )
 URL_SEGMENT_INVALID: Final = Problem("service.url_segment_invalid", "{segment!r} cannot be part of a URL")
 URL_INVALID: Final = Problem("service.url_invalid", "the base URL is not a URL; give it like https://api.example.com")
-URL_ADDRESS_INVALID: Final = Problem("service.url_address_invalid", "[{host}] is not an address; check the base URL")
-URL_PATH_INVALID: Final = Problem("service.url_path_invalid", "the base URL's path cannot be sent; check the base URL")
+URL_ADDRESS_INVALID: Final = Problem(
+    "service.url_address_invalid", "the base URL's host is not an IP address; check it"
+)
+URL_PATH_INVALID: Final = Problem("service.url_path_invalid", "the base URL's path cannot be sent; check it")
 
 ENV_BASE_URL: Final = "BANSONG_BASE_URL"
 PORTS: Final = {"http": 80, "https": 443}
@@ -127,7 +130,6 @@ def _quote_segment(segment: str) -> str:
 
 
 def _parts(text: str) -> SplitResult:
-    # no message shows credentials
     try:
         parts = urlsplit(text)
         named = parts.hostname
@@ -136,11 +138,11 @@ def _parts(text: str) -> SplitResult:
     if "@" in parts.netloc:
         raise UsageError(URL_HOLDS_PASSWORD)
     if parts.scheme not in PORTS or not named:
-        raise UsageError(URL_INCOMPLETE, text=text)
+        raise UsageError(URL_INCOMPLETE)
     if parts.query or parts.fragment or text.endswith(("?", "#")):
         raise UsageError(URL_HOLDS_QUERY)
     if re.search(r"[\s\\\x00-\x1f\x7f]", text):
-        raise UsageError(URL_CHARACTER_FORBIDDEN, text=text)
+        raise UsageError(URL_CHARACTER_FORBIDDEN)
     return parts
 
 
@@ -150,13 +152,13 @@ def _host(parts: SplitResult) -> str:
         try:
             return f"[{ip_address(host).compressed}]"
         except ValueError:
-            raise UsageError(URL_ADDRESS_INVALID, host=host) from None
+            raise UsageError(URL_ADDRESS_INVALID) from None
     try:
         host = host if host.isascii() else host.encode("idna").decode("ascii")
     except UnicodeError:
         host = ""
     if not _HOST.fullmatch(host):
-        raise UsageError(URL_HOST_INVALID, netloc=parts.netloc)
+        raise UsageError(URL_HOST_INVALID)
     return host
 
 
@@ -166,14 +168,14 @@ def _netloc(parts: SplitResult, host: str) -> str:
     except ValueError:
         port = 0
     if port == 0:
-        raise UsageError(URL_PORT_INVALID, netloc=parts.netloc)
+        raise UsageError(URL_PORT_INVALID)
     return host if port in (None, PORTS[parts.scheme]) else f"{host}:{port}"
 
 
 def _path(parts: SplitResult) -> str:
     path = parts.path.rstrip("/")
     if any(segment in (".", "..") for segment in path.split("/")):
-        raise UsageError(URL_HOLDS_DOTS, path=path)
+        raise UsageError(URL_HOLDS_DOTS)
     try:
         return quote(path, safe=_IN_PATHS)
     except UnicodeEncodeError:

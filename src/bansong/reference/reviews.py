@@ -253,7 +253,7 @@ class ChoiceStore:
 
 
 NOT_A_REVIEW: Final = Problem(
-    "reviews.not_a_review", "{path}: is no review; give a workbook that `bansong enrich --review` wrote"
+    "reviews.not_a_review", "{path}: is no review; give the workbook of addresses to be decided on that bansong wrote"
 )
 REVIEWER_NAME_INVALID: Final = Problem(
     "reviews.reviewer_name_invalid",

@@ -19,13 +19,14 @@ from bansong.base.messages import Lang, Option, current_language, gettext
 from bansong.base.options import ALL_SHEETS, ENGINE_KINDS, ReadKeywords, ReadOptions, check_keywords
 from bansong.base.remote import fetch_file
 from bansong.base.schema import ACTIONS, ADDED_COLUMNS, DECIDED_MARKS, FILE, HEADERS, Choice, code_expr, word_of
+from bansong.engine.address.attach import attach
 from bansong.engine.records import DIGITS, ROW_ID
 from bansong.engine.risk.reasons import AT_BEST, LEVEL, parse_reasons
 from bansong.engine.text import postal_digits, without_space
 from bansong.history.letters import non_blank
 from bansong.run.accounting import kept_alert
 from bansong.run.columns import keep_apart
-from bansong.run.manifest import DECIDED, agreements, find_record, row_digests
+from bansong.run.manifest import DECIDED, agreements, find_record, records_of, row_digests
 from bansong.run.options import WriteOptions
 from bansong.run.runner import AnswersOfAll
 from bansong.run.side_files import SideFiles, WrittenSides
@@ -34,6 +35,7 @@ from bansong.tables.detect import open_table, reading
 from bansong.tables.table import KEPT, json_text
 
 if TYPE_CHECKING:
+    from bansong.engine.address.gazetteer import Gazetteer
     from bansong.run.table import TableRun
 
 NOT_AN_OUTPUT: Final = Problem(
@@ -61,8 +63,19 @@ DECISIONS_LOST: Final = Problem(
 )
 DECISIONS_UNKNOWN: Final = Problem(
     "alert.decisions_unknown",
-    "{path}: what bansong wrote there is not recorded on this machine, so it is not known which cells people changed; "
-    "only cells that `row_note` marks were kept",
+    "{path}: what bansong wrote there is not recorded on this machine, or its columns of number, name and address were "
+    "left out (with {select}) or changed, so it is not known which cells people changed; at most cells that "
+    "`row_note` marks were kept",
+)
+ZIPCODE_LEFT_OUT: Final = Problem(
+    "alert.zipcode_left_out",
+    "postal code left out, because the address was typed by hand: rows {rows} ({count:,} in all); enrich again with a "
+    "gazetteer, which adds the codes that are certain, or type them into the list of letters",
+)
+ACTIONS_BLANK: Final = Problem(
+    "alert.actions_blank",
+    "answered rows whose `action` is blank get no letter: {rows} ({count:,} in all); if cells were merged, unmerge and "
+    "fill them",
 )
 
 _KEY: Final = "decisions:key"
@@ -70,6 +83,7 @@ _WHOLE: Final = "decisions:whole"  # key of all of a row's cells
 _OWN: Final = "decisions:own"  # our own action
 _FLAGS: Final = {name: f"{DECIDED}{name}" for name in ("action", "fixed_address")}
 _DECIDED: Final = {**_FLAGS, "fixed_zipcode": _FLAGS["fixed_address"]}  # the flag of each cell that people decide on
+_IS_TYPED: Final = pl.col(_FLAGS["fixed_address"]).fill_null(False) & pl.col("fixed_address").is_not_null()
 _MARK: Final = rf"(?:{'|'.join(DECIDED_MARKS.values())}): (.*)$"
 _SHOWN: Final = 20
 
@@ -119,7 +133,7 @@ class Decisions:
         return rows.with_columns(
             *(pl.when(flag).then(f"decisions:{name}").otherwise(name).alias(name) for name, flag in _DECIDED.items()),
             pl.when(pl.any_horizontal(_FLAGS.values())).then(note).otherwise("row_note").alias("row_note"),
-        )
+        ).with_columns(pl.when(_IS_TYPED.not_()).then(pl.col("^zipcode$")))
 
     def tally(self) -> list[pl.Expr]:
         """Return aggregations over the applied rows, for :meth:`after`."""
@@ -141,7 +155,7 @@ class Decisions:
         if self.lost:
             yield Notice(DECISIONS_LOST, path=self.path, **_list_rows(self.lost))
         if not self.known:
-            yield Notice(DECISIONS_UNKNOWN, path=self.path)
+            yield Notice(DECISIONS_UNKNOWN, path=self.path, select=Option("select"))
         yield from self.notes
 
     def lines(self) -> list[tuple[str, str]]:
@@ -168,7 +182,11 @@ def read_decisions(path: Path, run: TableRun, read: ReadOptions, prefix: str, *,
     except BansongError:
         if named:
             raise
-        return None
+        if run.recorded is None or not records_of(run.recorded):  # no output of ours
+            return None
+        texts, flags = (f"decisions:{name}" for name in _DECIDED), _FLAGS.values()
+        none = dict.fromkeys([_KEY], pl.UInt64) | dict.fromkeys(flags, pl.Boolean) | dict.fromkeys(texts, pl.String)
+        return Decisions(path, pl.lit(0, pl.UInt64), pl.DataFrame(schema=none), {}, (), known=False)
     record, headers = find_record(left, None if named else run.recorded, prefix="own:")
     added = {id_: header for id_, header in added.items() if header not in headers and (named or record is not None)}
     left = left.with_columns(cs.datetime().dt.to_string("%Y-%m-%d %H:%M:%S"))
@@ -184,14 +202,25 @@ def read_decisions(path: Path, run: TableRun, read: ReadOptions, prefix: str, *,
     lost = decided.filter(pl.col("kept") | pl.col("strange")).join(kept, on=_KEY, how="anti")
     is_other_list = decided.filter(there).is_empty()
     names = {id_: f"{KEPT}+{place}" for place, id_ in enumerate([] if is_other_list else added, 1)}
+    kept = _with_codes(kept, run.engine.local.gazetteer)
+    bare = kept.filter(_IS_TYPED, pl.col("fixed_zipcode").is_null())[ROW_ID].sort() + earlier.table.first_row
     kept = kept.select(_KEY, *_FLAGS.values(), *_DECIDED, *names)
     kept = kept.rename({name: f"decisions:{name}" for name in _DECIDED} | names)
     columns, first_row = {name: added[id_] for id_, name in names.items()}, earlier.table.first_row
     wrong = decided.filter(pl.col(_FLAGS["action"]), ~pl.col("action").is_in(ACTIONS))
-    notes = (Notice(ACTIONS_UNKNOWN, **_list_unknown(wrong, path, first_row, run.prepared.lang)),) if len(wrong) else ()
+    notes = [Notice(ACTIONS_UNKNOWN, **_list_unknown(wrong, path, first_row, run.prepared.lang))] if len(wrong) else []
+    notes += [Notice(ZIPCODE_LEFT_OUT, **_list_rows(tuple(bare)))] if len(bare) else []
     if not named and record is not None and kept.is_empty() and lost.is_empty():
         return None
-    return Decisions(path, key, kept, columns, tuple(lost[ROW_ID] + first_row), record is not None, notes)
+    return Decisions(path, key, kept, columns, tuple(lost[ROW_ID] + first_row), record is not None, (*notes,))
+
+
+def _with_codes(decided: pl.DataFrame, gazetteer: Gazetteer | None) -> pl.DataFrame:
+    # the postal codes of typed addresses without one, where they are certain
+    asked = decided.lazy().filter(_IS_TYPED, pl.col("fixed_zipcode").is_null())
+    asked = asked.select(_KEY, address="fixed_address", zipcode=pl.lit(None, pl.String))
+    found = attach(asked, gazetteer, "en").filter(pl.col("match_level") == "exact").select(_KEY, "fixed_zipcode")
+    return decided.update(found.collect(), on=_KEY)
 
 
 def _list_unknown(wrong: pl.DataFrame, path: Path, first_row: int, lang: Lang) -> dict[str, Any]:
@@ -225,14 +254,16 @@ def _find_decided(left: pl.DataFrame, record: pl.DataFrame | None, added: list[s
     """Add whether people decided on cells and wrote anything to be ``kept``; unrecorded rows are ``strange``."""
     marks = pl.col("row_note").str.extract(_MARK, 1).fill_null("")
     marked = {name: marks.str.contains_any([words[name] for words in HEADERS.values()]) for name in _FLAGS}
-    flags, strange = marked, pl.lit(False)
+    flags, strange, has_old_code = marked, pl.lit(False), pl.lit(False)
     if record is not None:
         known, same = agreements(record, prefix="own:")
         flags = {name: pl.when(known).then(~same[name]).otherwise(mark) for name, mark in marked.items()}
         strange = ~known & pl.col("action").is_not_null()
+        has_old_code = ~same["address"] & same["zipcode"] if "zipcode" in same else has_old_code  # not in older records
     # an emptied action asks for ours again; an emptied address is a decision for the one that was given
     flags["action"] &= pl.col("action").is_not_null()
     rows = left.with_columns(flag.alias(_FLAGS[name]) for name, flag in flags.items())
+    rows = rows.with_columns(pl.when(~has_old_code).then("fixed_zipcode"))
     nested = {id_ for id_ in added if left[id_].dtype.is_nested()}
     texts = [json_text(pl.col(id_)).alias(id_) if id_ in nested else pl.col(id_).cast(pl.String) for id_ in added]
     filled = [non_blank(text).is_not_null() for text in texts]
@@ -292,8 +323,9 @@ def letters(
     keep_apart({"input": path}, {"letter list": sides.letters}, in_place=False)
     with private_folder() as folder, open_output(path, ReadOptions(**options), prefix) as (prepared, rows):
         first_row, kept = prepared.table.first_row, AnswersOfAll(folder, sides)
-        carried = columns_for_letters(prepared, letter_columns).items()
-        rows = rows.with_columns(pl.col(id_).cast(pl.String).alias(name) for name, id_ in carried)
+        rows, noted = _without_old_codes(rows)
+        carried, lacking = columns_for_letters(prepared, letter_columns)
+        rows = rows.with_columns(pl.col(id_).cast(pl.String).alias(name) for name, id_ in carried.items())
         answers = parse_reasons(
             kept.keep(rows.with_columns(pl.col("row_status").fill_null("verified")), "", first_row), "reasons"
         )
@@ -302,22 +334,28 @@ def letters(
         if wrong.height:
             raise InputError(ACTIONS_UNKNOWN, **_list_unknown(wrong, path, first_row, prepared.lang))
         by_hand, written = tuple(sent.collect().to_series()), kept.publish({}, complete=True)
-        changed = tuple(_changed_since(rows) + first_row)
     assert written is not None  # noqa: S101 - nothing failed
     alerts = [Notice(SENT_BY_HAND, **_list_rows(by_hand))] if by_hand else []
-    alerts += [Notice(CHANGED_SINCE, **_list_rows(changed))] if changed else []
+    alerts += [Notice(problem, **_list_rows(tuple(one + first_row))) for problem, one in noted.items() if len(one)]
     alerts += [*written.alerts, *(kept_alert(*one) for one in written.kept.items())]
-    return LettersReport(str(path), prepared.chosen, written, by_hand, (*alerts, *prepared.table.notes))
+    return LettersReport(str(path), prepared.chosen, written, by_hand, (*alerts, *prepared.table.notes, *lacking))
 
 
-def _changed_since(rows: pl.LazyFrame) -> pl.Series:
-    # rows with a corrected address that are not as they were when it was written; none without a record
+def _without_old_codes(rows: pl.LazyFrame) -> tuple[pl.LazyFrame, dict[Problem, pl.Series]]:
+    # without postal codes of other addresses; and the rows that people changed in a way that needs a look
     own = {f"own:{name}": digest for name, digest in row_digests(rows.collect_schema().names()).items()}
-    sent = (pl.col("action") == "send") & pl.col("fixed_address").is_not_null()
-    left = rows.select(ROW_ID, sent.alias("sent"), **own).collect()
+    left = rows.select(ROW_ID, "row_note", "grade", "biz_status", *_DECIDED, **own).collect()
     record, _ = find_record(left, None, prefix="own:")
     known = pl.lit(True) if record is None else agreements(record, prefix="own:")[0]
-    return left.filter("sent", ~known)[ROW_ID]
+    decided, bare = _find_decided(left, record, []), pl.col("fixed_zipcode").is_null()
+    other, none = (decided.filter(which)[ROW_ID].implode() for which in (_IS_TYPED, bare))
+    codes = pl.when(~pl.col(ROW_ID).is_in(other)).then(pl.col("^zipcode$"))
+    answered = pl.any_horizontal(pl.col("grade", "biz_status").is_not_null())
+    return rows.with_columns(codes, pl.when(~pl.col(ROW_ID).is_in(none)).then("fixed_zipcode")), {
+        CHANGED_SINCE: left.filter(~known, pl.col("fixed_address").is_not_null(), action="send")[ROW_ID],
+        ZIPCODE_LEFT_OUT: decided.filter(_IS_TYPED, bare, action="send")[ROW_ID],
+        ACTIONS_BLANK: left.filter(answered, pl.col("action").is_null())[ROW_ID],
+    }
 
 
 def _may_be_ours() -> pl.Expr:

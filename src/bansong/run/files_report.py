@@ -146,7 +146,7 @@ class FilesReport(Shown):
             "parts": [_part_as_dict(part, place) for place, part in enumerate(self.parts, 1)],
             "failed": dict(self.failed),
             "passed_over": list(self.passed_over),
-            "warnings": written_warnings(self.warnings),
+            **written_warnings(self.warnings),
         }
 
     def _describe(self) -> list[tuple[str, str]]:

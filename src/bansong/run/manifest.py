@@ -75,7 +75,7 @@ _MADE_BY: Final = f"{pl.__version__} 2"  # hashes differ from release to release
 
 
 def row_digests(names: Collection[str]) -> dict[str, pl.Expr]:
-    """Return digests (UInt64) of a row's number, name and address, of its action, and of its corrected address."""
+    """Return digests (UInt64) of a row's number, name and address; of its action, corrected address and postal code."""
 
     def text(name: str) -> pl.Expr:
         return (pl.col(name).cast(pl.String) if name in names else pl.lit("")).fill_null("").alias(name)
@@ -86,6 +86,8 @@ def row_digests(names: Collection[str]) -> dict[str, pl.Expr]:
         "row": row,
         "action": pl.struct(row.alias("row"), text("action")).hash(),
         "fixed_address": pl.struct(row.alias("row"), text("fixed_zipcode"), text("fixed_address")).hash(),
+        "address": pl.struct(row.alias("row"), text("fixed_address")).hash(),  # these two also of what people decided
+        "zipcode": pl.struct(row.alias("row"), text("fixed_zipcode")).hash(),
     }
     for name in found:
         if f"{DECIDED}{name}" in names:  # differs from whatever we write
@@ -117,7 +119,7 @@ def remember_rows(
             about = {"headers": json.dumps(headers), "made_by": _MADE_BY}
             rows = digests.explode(digests.columns).rename(lambda name: name.removeprefix(DIGEST))
             rows.write_parquet(record, compression="lz4", metadata=about)
-            all_, size = _records(None), 0
+            all_, size = records_of(None), 0
             for one in all_:
                 size += one.stat().st_size
                 if size > _BYTES_KEPT:
@@ -127,7 +129,7 @@ def remember_rows(
     return tally.drop(digests.columns).row(0, named=True)
 
 
-def _records(output: Path | None) -> list[Path]:
+def records_of(output: Path | None) -> list[Path]:
     # of outputs with one name, in whatever folder, or all; the newest first
     name, found = record_of_name(output).name if output else "", list[tuple[int, Path]]()
     for path in (state_directory() / "written").glob(f"{name}*.parquet"):
@@ -145,13 +147,13 @@ def agreements(record: pl.DataFrame, prefix: str) -> tuple[pl.Expr, dict[str, pl
 def find_record(rows: pl.DataFrame, output: Path | None, prefix: str) -> tuple[pl.DataFrame | None, set[str]]:
     """Return the record of an output, or of any, that agrees with most cells of these rows; and the headers then."""
     best, headers, most = None, set[str](), 0
-    for path in _records(output):
+    for path in records_of(output):
         try:
             about, record = pl.read_parquet_metadata(path), pl.read_parquet(path)
         except (OSError, pl.exceptions.PolarsError):  # of a killed run
             continue
         known, same = agreements(record, prefix)
-        there, *cells = rows.select(known.sum(), **{name: one.sum() for name, one in same.items()}).row(0)
+        there, *cells = rows.select(known.sum(), same["action"].sum(), same["fixed_address"].sum()).row(0)
         if about["made_by"] == _MADE_BY and 2 * there >= rows.height and there + sum(cells) > most:
             best, headers, most = record, {*json.loads(about["headers"])}, there + sum(cells)
     return best, headers
@@ -162,7 +164,7 @@ def may_hold_decisions(output: Path, recorded: Path) -> bool:
     # the newest record may be of a run that failed, or of an output with this name in another folder
     if is_remote(output) or not output.is_file():
         return False
-    return is_foreign(output) or any(record.match("*.decided.parquet") for record in _records(recorded))
+    return is_foreign(output) or any(record.match("*.decided.parquet") for record in records_of(recorded))
 
 
 RUN_AMBIGUOUS: Final = Problem(

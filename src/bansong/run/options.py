@@ -207,6 +207,12 @@ class RunOptions(Options):
     progress: AskedProgress = True
 
 
+class IfPresent(tuple[str, ...]):
+    """Headers for ``letter_columns`` that were remembered: a list may lack some of them."""
+
+    __slots__ = ()
+
+
 OPTION_KINDS = (ReadOptions, WriteOptions, LocalOptions, RunOptions, ServiceOptions, StatusOptions)
 
 REFERENCE_FILES: Final = ("registry", "gazetteer")

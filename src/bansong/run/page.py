@@ -438,4 +438,6 @@ def _facts(manifest: Path, id: str) -> Mapping[str, Any]:
     with fetch_file(manifest) as data:
         found: dict[str, Any] = json.loads(data.path.read_text(encoding="utf-8"))
     part: dict[str, Any] = next((part for part in found.get("parts", ()) if part["id"] == id), found)
-    return part | {"warnings": [*map(Alert, part.get("warnings") or ())]}  # which of them are alerts is not recorded
+    warnings = part.get("warnings") or ()
+    alerts = part.get("alerts", warnings)  # not recorded by older runs
+    return part | {"warnings": [Alert(one) if one in alerts else one for one in warnings]}

@@ -274,7 +274,7 @@ class Report(Shown):
             **({"decisions": self.decisions.as_dict()} if self.decisions else {}),
             "replaced": dict(self.replaced),
             "kept": dict(self.kept),
-            "warnings": written_warnings(self.warnings),
+            **written_warnings(self.warnings),
         }
 
     def _describe(self) -> Iterator[tuple[str, str]]:

@@ -44,7 +44,7 @@ from bansong.run.columns import (
     open_elsewhere,
     refuse_wide,
 )
-from bansong.run.options import WriteOptions
+from bansong.run.options import IfPresent, WriteOptions
 from bansong.run.outputs import Outputs
 from bansong.run.report import Report
 from bansong.run.side_files import CARRIED, CARRIED_KEY, SideFiles
@@ -223,22 +223,31 @@ def prepare_output(
     if len(table.sheets) > 1:
         every = parameter("sheet", ALL_SHEETS)
         lost += (gettext("{option} takes every sheet that holds business numbers", option=every),)
-    carried = columns_for_letters(prepared, write.letter_columns) if write.letters is not None else {}
-    return replace(prepared, warnings=(*prepared.warnings, *lost), carried=carried)
+    carried, lacking = columns_for_letters(prepared, write.letter_columns) if write.letters is not None else ({}, ())
+    return replace(prepared, warnings=(*prepared.warnings, *lost, *lacking), carried=carried)
 
 
-def columns_for_letters(prepared: PreparedTable, asked: Sequence[str] = ()) -> dict[str, str]:
-    """Return the columns that a list of letters has besides (``CARRIED…``) → ids of the user's columns."""
+def columns_for_letters(prepared: PreparedTable, asked: Sequence[str] = ()) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the columns that a list of letters has besides (``CARRIED…``) → ids of the user's columns, and a note."""
     from bansong.history.letters import key_columns
 
     table = prepared.table
     record = {part.column for choice in prepared.chosen.values() for part in choice.parts}
     with reading(table):
         keys = key_columns(table, {*prepared.earlier.places, *record})[:1]
-    names = [name for item in asked for name in item.split(",") if name.strip()]
-    places = [named_column(table, name, "letter_columns") for name in names]
+    places, lacking = list[int](), list[str]()
+    for name in (name for item in asked for name in item.split(",") if name.strip()):
+        try:
+            places.append(named_column(table, name, "letter_columns"))
+        except UsageError:
+            if not isinstance(asked, IfPresent):
+                raise
+            lacking.append(name.strip())
+    said = gettext_noop("{name}: lacks these columns of the setting letters.columns, or has them twice: {listed}")
+    notes = (gettext(said, name=table.name, listed=", ".join(lacking)),) if lacking else ()
     marks = {**dict.fromkeys(places, CARRIED), **dict.fromkeys(keys, CARRIED_KEY)}
-    return {f"{marks[place]}{table.headers[place]}": table.ids[place] for place in dict.fromkeys([*keys, *places])}
+    found = {f"{marks[place]}{table.headers[place]}": table.ids[place] for place in dict.fromkeys([*keys, *places])}
+    return found, notes
 
 
 INPUT_CHANGED: Final = Problem("inputs.input_changed", "{path}: was changed while it was being verified; run again")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 import webbrowser
+from asyncio import get_running_loop
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 import uvicorn
+from anyio import CancelScope
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
@@ -81,7 +83,7 @@ class _Guard:
         if is_known and is_ours:
             await self._app(scope, receive, send_guarded)
         else:
-            refusal = gettext("403: open the address that `bansong app` printed when it was started last")
+            refusal = gettext("403: open the address that bansong showed when it was started last")
             await PlainTextResponse(refusal, 403)(scope, receive, send_guarded)
 
     def _is_token(self, given: str) -> bool:
@@ -135,7 +137,7 @@ class _Handlers:
             "look": (gettext_noop("reading"), lambda form: partial(desk.look, sheet=form.get("sheet"))),
             "run": (gettext_noop("reading"), self._run),
             "outcomes": (gettext_noop("recording"), self._record_outcomes),
-            "review": (gettext_noop("recording"), lambda _: desk.take_review),
+            "review": (gettext_noop("recording"), lambda _: partial(desk.take_review, review=desk.given["review"])),
         }
 
     async def open(self, request: Request) -> Response:
@@ -147,7 +149,7 @@ class _Handlers:
             texts = {
                 "title": gettext("Check a list before you post it"),
                 "privacy": gettext("Your files stay on this computer. They are deleted when you close this page."),
-                "gone": gettext("bansong has ended. Start `bansong app` again, and open the new address."),
+                "gone": gettext("bansong has ended. Start it again, and open the new address."),
                 "cancel": gettext("Cancel"),
                 "done": gettext("done"),
             }
@@ -185,35 +187,56 @@ class _Handlers:
         return FileResponse(path, filename=path.name)
 
     async def upload(self, request: Request) -> Response:
-        desk, use, name = self._desk, request.query_params["use"], request.query_params["name"]
+        desk, query, loop = self._desk, request.query_params, get_running_loop()
+        size = int(request.headers.get("content-length", "0"))
+        if not {"use", "name"} <= query.keys():
+            return self._refuse()
         if (work := desk.begin(gettext_noop("storing"))) is None:
             return Response(status_code=409)
         try:
-            with desk.receive(work, use, name, int(request.headers.get("content-length", "0"))) as write:
-                async for piece in request.stream():
-                    write(piece)
+            with CancelScope() as scope:
+
+                def end_wait() -> None:  # for a stalled upload, from any thread
+                    loop.call_soon_threadsafe(scope.cancel)
+
+                work.token.set_handler(end_wait)
+                with desk.receive(work, query["use"], query["name"], size) as write:
+                    async for piece in request.stream():
+                        write(piece)
         except (OSError, ClientDisconnect, StoppedError):
             return Response(status_code=507)
-        if use == "list":
-            self._start("look", {})
+        if scope.cancelled_caught:
+            return Response(status_code=507)
+        if query["use"] == "list":
+            self._start("look", desk.look)
         return Response(status_code=204)
 
     async def act(self, request: Request) -> Response:
         desk, action = self._desk, request.path_params["action"]
-        form = dict(parse_qsl((await request.body()).decode(), keep_blank_values=True))
+        body = await request.body()
+        try:
+            form = dict(parse_qsl(body.decode(), keep_blank_values=True))
+            do = self._actions[action][1](form) if action in self._actions else None
+        except (KeyError, ValueError):
+            return self._refuse()
         if action == "closed":
             desk.pages.discard(request.query_params.get("page", ""))
         elif action == "cancel" and desk.work is not None:
             desk.work.cancel()
         elif action == "clear" and desk.work is None:
             desk.clear()
-        elif action not in self._actions or not self._start(action, form):
+        elif do is None or not self._start(action, do):
             return Response(status_code=409)
         return Response(status_code=204)
 
-    def _start(self, action: str, form: Mapping[str, str]) -> bool:
-        doing, make = self._actions[action]
-        do, work = make(form), self._desk.begin(doing)
+    def _refuse(self) -> Response:
+        with self._desk.speaking():
+            return PlainTextResponse(
+                gettext("400: the form is incomplete or damaged; reload the page, then send it again"), 400
+            )
+
+    def _start(self, action: str, do: Callable[[Work], None]) -> bool:
+        work = self._desk.begin(self._actions[action][0])
         if work is not None:
             self._desk.start(work, do)
         return work is not None
@@ -227,7 +250,7 @@ class _Handlers:
         requested = {"yes": True, "no": False}.get(form.get("requested", ""))
         sent = {"complete": True, "sent": "send"} if "complete" in form else {}
         options: dict[str, Any] = {"mailed": form.get("mailed_on") or None, "returns_requested": requested, **sent}
-        return partial(self._desk.record_outcomes, **options)
+        return partial(self._desk.record_outcomes, returned=self._desk.given["outcomes"], **options)
 
 
 def render(desk: LocalDesk) -> Markup:

@@ -50,6 +50,7 @@ _CLOSED_FOR_S: Final = 120.0  # a page that is reloaded, or closed by mistake, f
 _SAMPLE_ROWS: Final = 200
 _SHOWN_CELLS: Final = 3
 _NAME_BYTES: Final = 160  # of 255, since the names of outputs are longer
+_APPLY_REVIEW: Final = re.compile("`bansong data apply-review [^`]*`")
 _UNSAFE: Final = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]')
 
 
@@ -254,16 +255,16 @@ class LocalDesk:
             self._delete(self.files["result"].parent)
         self.latest, self.report, self.files = "result", report, {"result": result, **files}
 
-    def record_outcomes(self, work: Work, **options: Any) -> None:  # noqa: ARG002 - takes no time
+    def record_outcomes(self, work: Work, *, returned: Path, **options: Any) -> None:  # noqa: ARG002 - takes no time
         """Record returned letters of the file that was given with them, else of the result."""
         file, self.latest = self.given.pop("mailed", self.files.get("result")), "outcomes"
         self.recorded.pop("outcomes", None)
-        self.recorded["outcomes"] = label(self.given["outcomes"], file=file, send=False, **options)
+        self.recorded["outcomes"] = label(returned, file=file, send=False, **options)
 
-    def take_review(self, work: Work) -> None:  # noqa: ARG002 - takes no time
+    def take_review(self, work: Work, *, review: Path) -> None:  # noqa: ARG002 - takes no time
         self.latest = "review"
         self.recorded.pop("review", None)
-        self.recorded["review"] = apply_review(self.given["review"])
+        self.recorded["review"] = apply_review(review)
 
     @contextmanager
     def speaking(self) -> Iterator[None]:
@@ -274,8 +275,9 @@ class LocalDesk:
             yield
 
     def tidy(self, text: object) -> str:
-        """Return a message without the private folder's path."""
-        return re.sub(rf"{re.escape(str(self.folder))}[\\/]\w+[\\/]", "", str(text))
+        """Return a message without the private folder's path, and with the page's button in place of a command."""
+        plain = re.sub(rf"{re.escape(str(self.folder))}[\\/]\w+[\\/]", "", str(text))
+        return _APPLY_REVIEW.sub(f"'{gettext('Take the choices')}'", plain)
 
     def _new_folder(self) -> Path:
         folder = self.folder / secrets.token_hex(8)

@@ -233,7 +233,8 @@ def _find_unpaired(sample: pl.DataFrame, judged: Sequence[_Candidate]) -> list[_
     for address, code in product(addresses, codes):
         both, either = _is_filled(address) & _is_filled(code), _is_filled(address) | _is_filled(code)
         found, rows = sample.select(both.sum(), either.sum().alias("either")).row(0)
-        share = found / rows if rows else 1.0
+        is_as_written = address.place == code.place + 1  # people may have typed one of the two
+        share = found / rows if rows and not is_as_written else 1.0
         best[address], best[code] = max(best[address], share), max(best[code], share)
     filled = {one: sample.select(_is_filled(one).sum()).item() for one in best}
     by_size = sorted((one for one in best if filled[one]), key=filled.__getitem__)

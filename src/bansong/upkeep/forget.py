@@ -35,13 +35,19 @@ _PAID: Final = gettext_noop("paid answers")
 # marked for translation: stores, kinds of rows, places out of reach
 _NAMES: Final = (
     *gettext_noops("ledger", "label store", "watch list", "status store", "chosen addresses", "job", "server"),
-    *gettext_noops("letters", "statuses", "choices", "outputs", "reference", "closures", "scorecards", "service"),
+    *gettext_noops(
+        "letters", "statuses", "choices", "outputs", "reference", "closures", "scorecards", "service", "written"
+    ),
     *gettext_noops("answers", "notifications", "summaries", "results of jobs", "records of jobs"),
 )
 OUT_OF_REACH: Final = {
     "outputs": gettext_noop(
         "files that were read or written, their backups (.bak), exports of a server's keys: delete them, or the row "
         "in them"
+    ),
+    "written": gettext_noop(
+        "digests of the rows of outputs, in `written` of the state directory: no number is found in them; to be sure, "
+        "delete the folder: the next runs then do not know what people decided in their outputs"
     ),
     "reference": gettext_noop("registries, and statuses written to files: build them again without the number"),
     "closures": gettext_noop(

@@ -77,7 +77,7 @@ class Dialect:
     coding: Coding = MARKED_UTF8
     delimiter: str = ","
     line_end: LineEnd = "\n"  # of most lines
-    ended: bool = True  # the last line has a line end, too
+    missing_end: str = ""  # what the last line lacks of a line end
     headed: bool = True  # the file has a header line; an output always has one
     prolog: str = ""  # the lines above the last line of the header
     header: tuple[str, ...] = ()  # the cells of that last line
@@ -119,8 +119,10 @@ def _sniff_dialect(file: File, coding: Coding, wanted: ReadOptions) -> tuple[Dia
     end = ("\r" if coding.bare_cr else "\n").encode(coding.codec)
     with file.data.open("rb") as stream:
         stream.seek(max(0, stream.seek(0, 2) - len(end)))
-        ended = stream.read() == end
-    dialect = Dialect(coding, delimiter, line_end, ended, headed, prolog, header, quoted, quoted_header, titles, line)
+        last = stream.read()
+    # of CR LF the file may have kept the CR
+    lacking = "" if last == end else "\n" if last == "\r".encode(coding.codec) else line_end
+    dialect = Dialect(coding, delimiter, line_end, lacking, headed, prolog, header, quoted, quoted_header, titles, line)
     return dialect, heading.headers
 
 
@@ -398,7 +400,7 @@ def _send(
     with sink(target, packing_of(target)) as stream:
         stream.write(dialect.coding.mark)
         try:
-            with _sink(stream, dialect, lacking, keep_end=dialect.ended or len(result.layout) == 1) as out:
+            with _sink(stream, dialect, lacking, "" if len(result.layout) == 1 else dialect.missing_end) as out:
                 out.write(heading.encode())
                 out.flush()
                 written = query.sink_csv(out, include_header=False, lazy=True, **form)
@@ -512,12 +514,11 @@ def _unwritable(result: Enriched, dialect: Dialect, character: str) -> OutputErr
 
 
 @contextmanager
-def _sink(file: BinaryIO, dialect: Dialect, lacking: list[str], *, keep_end: bool) -> Iterator[BinaryIO]:
+def _sink(file: BinaryIO, dialect: Dialect, lacking: list[str], missing_end: str) -> Iterator[BinaryIO]:
     # lacking: gets the first character that the encoding does not have
     with ExitStack() as sinks:
-        if not keep_end:
-            end = dialect.line_end.encode(dialect.coding.codec)
-            file = sinks.enter_context(cast("BinaryIO", HoldEnd(file, end)))
+        if missing_end:
+            file = sinks.enter_context(cast("BinaryIO", HoldEnd(file, missing_end.encode(dialect.coding.codec))))
         if not dialect.coding.is_plain:
             file = sinks.enter_context(io.BufferedWriter(_Encoder(file, dialect, lacking), _CHUNK))
         yield file
