@@ -40,7 +40,7 @@ from bansong.client import (
     Timeouts,
 )
 from bansong.client.arguments import upload_file
-from bansong.client.retries import seconds_before
+from bansong.client.errors import seconds_before
 from bansong.testing import FakeService, Fault, Faults, Status, serve
 
 pytestmark = pytest.mark.anyio

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bansong.client.retries import Action, error_action, is_overload, may_pass
+from bansong.client.errors import Action, error_action, is_overload, may_pass
 from bansong.engine.registry import MORE, SCHEMA, STATUS_SCHEMA
 from bansong.errors import (
     AuthenticationError,

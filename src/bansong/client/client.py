@@ -1,6 +1,6 @@
 """The async client: one method per endpoint, and waiting for jobs.
 
-A failed free request is repeated (:func:`bansong.client.retries.may_go_again`). A request that is paid for, or changes
+A failed free request is repeated (:func:`bansong.client.errors.may_go_again`). A request that is paid for, or changes
 something, is not; the class of the error says whether it was done (see :mod:`bansong.errors`).
 """
 
@@ -32,7 +32,7 @@ from bansong.client.arguments import (
     watch_id_text,
     whole_number,
 )
-from bansong.client.errors import RAW_KEPT, one_line
+from bansong.client.errors import RAW_KEPT, may_go_again, one_line, seconds_before
 from bansong.client.evidence import UnreadableError
 from bansong.client.request import (
     ServiceRequest,
@@ -67,7 +67,6 @@ from bansong.client.responses import (
     read_watch,
     read_watches,
 )
-from bansong.client.retries import may_go_again, seconds_before
 from bansong.client.transport import EventHooks, HttpTransport, ServiceResponse, Transport, check_http
 
 if TYPE_CHECKING:

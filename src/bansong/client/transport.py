@@ -22,8 +22,6 @@ from urllib.parse import urlencode, urlsplit
 
 import anyio
 import anyio.lowlevel
-import httpcore
-import httpx
 
 from bansong.base.errors import (
     CertificateError,
@@ -35,6 +33,7 @@ from bansong.base.errors import (
     UnavailableError,
     UsageError,
 )
+from bansong.base.http import httpcore, httpx
 from bansong.base.key import SecretKey
 from bansong.base.messages import Listed, Option, Phrase, current_language, describe_os_error, gettext, gettext_noop
 from bansong.client.address import PORTS, BaseUrl
