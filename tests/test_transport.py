@@ -194,7 +194,8 @@ def test_each_status_has_its_class() -> None:
         assert str(error).startswith(f"POST x: {status}, ")
         assert "no luck today" in str(error)
     assert [type(status_error("POST x", 429, body)) for body in LIMITS] == list(LIMITS.values())
-    assert type(status_error("GET x", 503, b"", is_free=True)) is errors.UnavailableError
+    assert type(status_error("GET x", 503, b"", is_free=True)) is errors.ServerError
+    assert type(status_error("GET x", 408, b"", is_free=True)) is errors.UnavailableError
     assert type(status_error("POST x", 503, b"", complete=False)) is errors.NotSentError
 
 

@@ -30,6 +30,7 @@ from bansong.base.errors import (
     PlanError,
     QuotaError,
     RejectedError,
+    ServerError,
     ServiceError,
     ShapeError,
     TooLargeError,
@@ -102,7 +103,8 @@ def status_error(
             gettext("redirects are not followed: check the base URL") if status < 400 else gettext("nothing was paid")
         )
     elif is_free:
-        kind, what = UnavailableError, gettext("no usable answer ({phrase})", phrase=_phrase(status))
+        kind = ServerError if is_server_fault(status) else UnavailableError
+        what = gettext("no usable answer ({phrase})", phrase=_phrase(status))
         remedy = gettext("try again later")
     elif complete:
         kind, what = DoubtError, gettext("no usable answer ({phrase})", phrase=_phrase(status))
@@ -114,6 +116,10 @@ def status_error(
         what = gettext("{what}: {detail}", what=what, detail=detail)
     words = join_clauses(f"{asked}: {status}, {what}", remedy)
     return kind(words, status=status, detail=detail, retry_after=retry_after, raw=body[:RAW_KEPT])
+
+
+def is_server_fault(status: int | None) -> bool:
+    return status is not None and 500 <= status < 600
 
 
 def body_message(body: bytes) -> str | None:
@@ -240,7 +246,7 @@ def may_go_again(error: ServiceError, *, is_free: bool, was_sent: bool) -> bool:
     if isinstance(error, LimitError):
         return True
     if isinstance(error, UnavailableError):
-        return status is None or 200 <= status < 300 or status == HTTPStatus.REQUEST_TIMEOUT or 500 <= status < 600
+        return status in (None, HTTPStatus.REQUEST_TIMEOUT) or 200 <= status < 300 or is_server_fault(status)
     return isinstance(error, NotSentError)
 
 
@@ -296,6 +302,8 @@ def is_redirect(error: ServiceError) -> bool:
 
 def is_overload(error: ServiceError) -> bool:
     """Whether an error shows overload of the service: no answer in time, 502 to 504, or a limit that soon passes."""
+    if isinstance(error, NotSentError):
+        return False
     if isinstance(error, DoubtError | UnavailableError):
         return error.status is None or error.status in _OVERLOAD
     if isinstance(error, LimitError):

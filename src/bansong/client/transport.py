@@ -15,6 +15,7 @@ import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Final
@@ -28,9 +29,14 @@ from bansong.base.errors import (
     DoubtError,
     NotSentError,
     Problem,
+    ServerError,
+    ServiceConnectionError,
     ServiceError,
+    ServiceTimeoutError,
     ShapeError,
+    TransportError,
     UnavailableError,
+    UnreachableError,
     UsageError,
 )
 from bansong.base.http import httpcore, httpx
@@ -38,12 +44,20 @@ from bansong.base.key import SecretKey
 from bansong.base.messages import Listed, Option, Phrase, current_language, describe_os_error, gettext, gettext_noop
 from bansong.client.address import PORTS, BaseUrl
 from bansong.client.arguments import wrong_type
-from bansong.client.errors import RAW_KEPT, certificate_error, one_line, seconds_to_wait, status_error
+from bansong.client.errors import (
+    RAW_KEPT,
+    certificate_error,
+    is_server_fault,
+    one_line,
+    seconds_to_wait,
+    status_error,
+)
 from bansong.client.request import (
     ORDINARY,
     RequestBody,
     Timeouts,
     Verify,
+    check_headers,
     decompress,
     environment_proxy,
     request_id_of,
@@ -153,8 +167,13 @@ REQUEST_CUT_OFF: Final = Problem("service.request_cut_off", "{words} before all 
 NETWORK_OPTION_REDUNDANT: Final = Problem(
     "service.network_option_redundant", "{option} does all of the network itself; leave {other_option} out"
 )
+HTTP_CLIENT_ADDS: Final = Problem(
+    "service.http_client_adds",
+    "{option}: has {part}, which could repeat or change a paid request; use another client for this service",
+)
+HTTP_CLIENT_CLOSED: Final = Problem("service.http_client_closed", "{option}: was closed; give one that is open")
 
-HttpTransport = httpx.AsyncBaseTransport
+HttpClient = httpx.AsyncClient | httpx.AsyncBaseTransport
 EventHooks = Mapping[str, Sequence[Callable[[Any], Awaitable[object]]]]
 
 _log = logging.getLogger(__name__)
@@ -167,6 +186,7 @@ _WITHOUT_BODY: Final = (204, 304)
 _CHUNKS_A_TURN: Final = 256  # then other tasks run: one read may bring thousands of one-byte chunks
 _DISCONNECTED: Final = re.compile("Server disconnected")  # httpcore's words
 _PROXY_LOGIN: Final = "407"
+_HTTPX_HEADERS: Final = ("accept", "accept-encoding", "connection", "user-agent")  # of any AsyncClient
 _LIMITS: Final = httpx.Limits(max_connections=1)
 NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # for plain http: to load certificates takes 130 ms
 _NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
@@ -211,7 +231,11 @@ class Wording:
 
 
 class Transport:
-    """Send requests to one service with one API key: over own connections, to an ASGI ``app``, or through ``http``."""
+    """Send requests to one service with one API key: over own connections, to an ASGI app, or by ``http_client``.
+
+    Nothing below this class watches for surplus bytes, so each request by ``http_client`` has a connection of its own.
+    Of an ``httpx.AsyncClient``, hooks and further headers are used here, and then its transports, by its ``send``.
+    """
 
     def __init__(
         self,
@@ -221,7 +245,7 @@ class Transport:
         concurrency: int,
         timeouts: Timeouts,
         app: Any = None,
-        http: HttpTransport | None = None,
+        http_client: HttpClient | None = None,
         tls: ssl.SSLContext | None = None,
         wording: Wording | None = None,
         proxy: str | None = None,
@@ -235,7 +259,7 @@ class Transport:
         self._hooks = hooks or {}
         parts = urlsplit(base.origin)
         self._origin = (parts.scheme, parts.netloc)
-        self._given = http if app is None else httpx.ASGITransport(app)
+        self._given = http_client if app is None else httpx.ASGITransport(app)
         named = proxy or (environment_proxy(base) if self._given is None else None)
         self._proxy = None if named is None else httpx.Proxy(named)
         self._headers = [
@@ -274,7 +298,7 @@ class Transport:
             timeouts=timeouts or self._timeouts,
             limit=limit,
         )
-        for hook in self._hooks.get("request", ()):
+        for hook in self._hooks_for("request"):
             await hook(attempt.request)
         target = attempt.request.url  # a hook may have changed it
         if (target.scheme, target.netloc.decode("ascii")) != self._origin:
@@ -284,12 +308,15 @@ class Transport:
                 outcome = await self._send(attempt)
         except BaseException as error:  # a cancellation: its frames hold the key
             raise error.with_traceback(None)  # noqa: B904 - the same error
-        if attempt.status is not None:
-            for hook in self._hooks.get("response", ()):
-                await hook(_shown_response(attempt, outcome))
+        for hook in () if attempt.status is None else self._hooks_for("response"):
+            await hook(_shown_response(attempt, outcome))
         if isinstance(outcome, ServiceResponse):
             return outcome
         raise outcome
+
+    def _hooks_for(self, kind: str) -> list[Callable[[Any], Awaitable[object]]]:
+        given: EventHooks = self._given.event_hooks if isinstance(self._given, httpx.AsyncClient) else {}
+        return [*given.get(kind, ()), *self._hooks.get(kind, ())]
 
     def _request(
         self, method: str, url: str, body: RequestBody | None, limit: int, headers: Mapping[str, str]
@@ -300,7 +327,11 @@ class Transport:
             raw.append((b"Content-Length", str(body.length).encode()))
         if current_language() != "en":
             raw.append((b"Accept-Language", current_language().encode()))
-        raw += [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+        if isinstance(self._given, httpx.AsyncClient):
+            if self._given.is_closed:
+                raise UsageError(HTTP_CLIENT_CLOSED, option=Option("http_client"))
+            headers = _added_headers(self._given) | dict(headers)
+        raw += [(name.encode(), value.encode()) for name, value in headers.items()]
         return httpx.Request(method, url, headers=raw, stream=httpx.ByteStream(b""))
 
     async def _send(self, attempt: _Attempt) -> ServiceResponse | Exception:
@@ -316,7 +347,10 @@ class Transport:
             return body.failure.with_traceback(body.failure_traceback)
         outcome = self._conclude(attempt, fault)
         if isinstance(outcome, ServiceError):
-            outcome.request_id = request_id_of(attempt.headers, self._key)
+            answered, asked = (request_id_of(of.headers, self._key) for of in (attempt, attempt.request))
+            outcome.request_id = answered or asked
+        if isinstance(outcome, TransportError):
+            outcome.cause = _cause_class(fault, outcome.status)
         return outcome
 
     async def _exchange(self, attempt: _Attempt) -> None:
@@ -333,7 +367,8 @@ class Transport:
                 if attempt.upload:  # the ledger's step before the last byte took part of the time
                     scope.deadline = anyio.current_time() + patience
                 await _read(response, attempt)
-                is_kept = line is not None and await self._keep(line, attempt, anyio.current_time() - began)
+                if line is not None and "network_stream" in response.extensions:  # no answer of respx's, say
+                    is_kept = await self._keep(line, attempt, anyio.current_time() - began)
             finally:
                 if line is not None and not is_kept:
                     with anyio.CancelScope(shield=True):
@@ -346,8 +381,9 @@ class Transport:
         # adds the key, which hooks do not see
         request, timeouts = attempt.request, attempt.timeouts
         headers = [*request.headers.raw, self._key.header]
-        if attempt.upload:
+        if attempt.upload or self._given is not None:
             headers.append((b"Connection", b"close"))
+        if attempt.upload:
             timeouts = replace(timeouts, read=timeouts.read * _UPLOAD_READ_FACTOR)
         waits = {"connect": timeouts.connect, "read": timeouts.read, "write": timeouts.write, "pool": timeouts.connect}
         network = line.network if line and attempt.upload else None
@@ -358,8 +394,11 @@ class Transport:
         # returns None if a kept connection could not take the request; nothing was sent then
         transport = self._given or line
         assert transport is not None  # noqa: S101 - for mypy
+        request = self._wire_request(attempt, line)
         try:
-            return await transport.handle_async_request(self._wire_request(attempt, line))
+            if isinstance(transport, httpx.AsyncClient):
+                return await _send_by(transport, request)
+            return await transport.handle_async_request(request)
         except httpx.ConnectError as error:
             if line is None or not isinstance(error.__cause__, _StaleError):
                 raise
@@ -421,11 +460,12 @@ class Transport:
         what = Phrase("the answer is compressed and damaged") if is_damaged else self._describe(fault, attempt.timeouts)
         said = Listed([asked, what], ": ")
         if isinstance(fault, _NEVER_SENT):
-            return NotSentError(Listed([said, Phrase(self._wording.unreachable)]))
+            kind = UnreachableError if is_free else NotSentError
+            return kind(Listed([said, Phrase(self._wording.unreachable)]))
         if status is None and not complete:
             return NotSentError(REQUEST_CUT_OFF, words=said, incomplete=Phrase(self._wording.incomplete))
         if is_free:
-            return UnavailableError(said, status=status, raw=raw[:RAW_KEPT])
+            return (_cause_class(fault, status) or UnavailableError)(said, status=status, raw=raw[:RAW_KEPT])
         return DoubtError(Listed([said, Phrase(self._wording.in_doubt)]), status=status, raw=raw[:RAW_KEPT])
 
     def _describe(self, fault: Exception | None, timeouts: Timeouts) -> str:
@@ -458,6 +498,17 @@ class Transport:
     def _tls_context(self) -> ssl.SSLContext:
         self._tls = self._tls or httpx.create_ssl_context()  # once, when needed: it takes 130 ms
         return self._tls
+
+
+async def _send_by(client: httpx.AsyncClient, request: httpx.Request) -> httpx.Response:
+    sender = copy(client)  # with the same transports; its hooks were called already, and must not see the key
+    sender.event_hooks, sender.cookies = {}, httpx.Cookies()
+    return await sender.send(request, stream=True, auth=None, follow_redirects=False)
+
+
+def _added_headers(client: httpx.AsyncClient) -> dict[str, str]:
+    added = {name: value for name, value in client.headers.items() if name not in _HTTPX_HEADERS}
+    return check_headers(added, "http_client")
 
 
 class _Line(httpx.AsyncHTTPTransport):
@@ -514,9 +565,18 @@ def _rest_after(seconds: float) -> float:
 def _shown_response(attempt: _Attempt, outcome: object) -> httpx.Response:
     # the body is unpacked already
     packed = ("content-encoding", "content-length", "transfer-encoding")
-    headers = {name: value for name, value in attempt.headers.items() if name not in packed}
+    kept = {name: value for name, value in attempt.headers.items() if name not in packed}
+    headers = httpx.Headers(kept, encoding="utf-8")  # a service may send other than ASCII
     content = outcome.body if isinstance(outcome, ServiceResponse) else bytes(attempt.content)
     return httpx.Response(attempt.status or 0, headers=headers, content=content, request=attempt.request)
+
+
+def _cause_class(fault: Exception | None, status: int | None) -> type[UnavailableError] | None:
+    if is_server_fault(status):
+        return ServerError
+    if isinstance(fault, httpx.TimeoutException | TimeoutError) and not isinstance(fault, _NEVER_SENT):
+        return ServiceTimeoutError
+    return ServiceConnectionError if isinstance(fault, httpx.TransportError | OSError) else None
 
 
 def _cause(error: Exception) -> Exception:
@@ -530,16 +590,23 @@ def _cause(error: Exception) -> Exception:
     return found
 
 
-def check_http(
-    http: HttpTransport | None, verify: Verify, app: object | None, proxy: object | None = None
-) -> HttpTransport | None:
-    """Return the caller's transport; raise :class:`UsageError` if other network options are given, too."""
-    if http is None:
+def check_http_client(
+    client: HttpClient | None, verify: Verify, app: object | None, proxy: object | None = None
+) -> HttpClient | None:
+    """Return the caller's client; raise :class:`UsageError` if it has, or goes with, what it must not."""
+    if client is None:
         return None
-    if not isinstance(http, HttpTransport):
-        remedy = gettext("an httpx.AsyncBaseTransport, as httpx.AsyncHTTPTransport (to the blocking client, too)")
-        wrong_type("http", http, remedy)
+    if not isinstance(client, HttpClient):
+        remedy = gettext(
+            "an httpx.AsyncClient or httpx.AsyncBaseTransport (the blocking client, too, has an event loop for it)"
+        )
+        wrong_type("http_client", client, remedy)
     if app is not None or verify is not True or proxy is not None:
         other = "app" if app is not None else "proxy" if proxy is not None else "verify"
-        raise UsageError(NETWORK_OPTION_REDUNDANT, option=Option("http"), other_option=Option(other))
-    return http
+        raise UsageError(NETWORK_OPTION_REDUNDANT, option=Option("http_client"), other_option=Option(other))
+    if isinstance(client, httpx.AsyncClient):
+        _added_headers(client)
+        part = "auth" if client.auth is not None else "params" if client.params else None
+        if part is not None:
+            raise UsageError(HTTP_CLIENT_ADDS, option=Option("http_client"), part=part)
+    return client
