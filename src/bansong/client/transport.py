@@ -597,9 +597,7 @@ def check_http_client(
     if client is None:
         return None
     if not isinstance(client, HttpClient):
-        remedy = gettext(
-            "an httpx.AsyncClient or httpx.AsyncBaseTransport (the blocking client, too, has an event loop for it)"
-        )
+        remedy = gettext("an httpx.AsyncClient or httpx.AsyncBaseTransport (to the blocking client, too)")
         wrong_type("http_client", client, remedy)
     if app is not None or verify is not True or proxy is not None:
         other = "app" if app is not None else "proxy" if proxy is not None else "verify"
