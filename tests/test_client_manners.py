@@ -429,6 +429,7 @@ async def test_a_read_says_by_its_class_what_failed_and_a_paid_request_by_its_ca
         assert (read.value.exit_code, read.value.request_id, paid.value.request_id) == (5, "ours", None)
 
 
+@autojump
 async def test_a_copy_has_other_options_and_the_same_connections() -> None:
     app = App(Said(503, x_request_id="theirs"))
     original = client(app, max_retries=0)
