@@ -345,6 +345,20 @@ async def test_a_clients_own_ways_do_not_repeat_change_or_redirect_a_paid_reques
     assert (dict(http.cookies), http.is_closed) == ({"c": "d"}, False)
 
 
+def test_a_callers_client_that_leads_away_from_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://proxy.test:3128")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    with pytest.raises(errors.UsageError) as caught:
+        Client(URL, KEY, http_client=httpx.AsyncClient())
+    assert caught.value.code == "service.http_client_leaves"
+    Client(URL, KEY, http_client=httpx.AsyncClient(trust_env=False))
+    Client(URL, KEY, http_client=httpx.AsyncClient(transport=MOCK))
+    Client("http://127.0.0.1:9", KEY, http_client=httpx.AsyncClient())
+    Client("https://api.example.com", KEY, http_client=httpx.AsyncClient())
+
+
 async def test_hooks_of_a_callers_client_see_requests_without_the_key_and_keep_it_here() -> None:
     seen: list[object] = []
 

@@ -314,14 +314,14 @@ class BlockingClient:
 
     def run(self, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """Run a coroutine function in this client's event loop and return its result."""
-        task = PortalTask(self._opened().portal, call)
+        task = PortalTask(self._loop_thread().portal, call)
         try:
             return task.wait()
         except KeyboardInterrupt:
             task.cancel()
             raise
 
-    def _opened(self) -> _LoopThread:
+    def _loop_thread(self) -> _LoopThread:
         loop = (self._original or self)._loop
         if loop is None:
             raise UsageError(CLIENT_NOT_OPEN, name=type(self).__name__)
@@ -335,7 +335,7 @@ class BlockingClient:
         An unclosed client ends with the interpreter or when it is collected, with a ``ResourceWarning``.
         """
         if self._original is not None:
-            self._opened()
+            self._loop_thread()
             return self
         with self._opening:
             if self._loop is None:

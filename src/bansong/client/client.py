@@ -251,7 +251,7 @@ class Client:
             concurrency=whole_number("concurrency", concurrency, 1),
             timeouts=self._timeouts,
             app=app,
-            http_client=check_http_client(http_client, verify, app, proxy),
+            http_client=check_http_client(http_client, self._base, verify, app, proxy),
             tls=tls_context(verify, self._base),
             proxy=check_proxy(proxy),
             hooks=event_hooks,
@@ -276,10 +276,10 @@ class Client:
         max_retries: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Self:
-        """Return a copy with other defaults for its calls; its ``headers`` are added to those of this client.
+        """Return a copy with another ``timeout`` and ``max_retries``, if given, and further ``headers``, for all calls.
 
-        It uses the connections of this client, and so only works while this client is open. To open or close the copy
-        does nothing. Raises :class:`UsageError`.
+        The copy uses the connections of this client, and so only works while this client is open. To open or close the
+        copy does nothing. Raises :class:`UsageError`.
         """
         made = copy(self)
         made._original, made._transport = self._original or self, None
@@ -291,7 +291,7 @@ class Client:
     async def open(self) -> Self:
         """Open the client without ``async with``; :meth:`aclose` ends that. Opening it twice does nothing."""
         if self._original is not None:
-            self._opened()
+            self._open_transport()
         elif self._transport is None:
             self._transport = self._make_transport()
         return self
@@ -513,7 +513,7 @@ class Client:
         """Return the account and its monthly quota (INTERFACE §4.9)."""
         return await self._send(ServiceRequest("GET", ("me",), read_account), timeout, max_retries, headers)
 
-    def _opened(self) -> Transport:
+    def _open_transport(self) -> Transport:
         transport = (self._original or self)._transport
         if transport is None:
             raise UsageError(CLIENT_NOT_OPEN, name=type(self).__name__)
@@ -536,7 +536,7 @@ class Client:
         max_retries: int | None,
         headers: Mapping[str, str] | None,
     ) -> ServiceResponse:
-        transport, url = self._opened(), self._base.url(*request.path)
+        transport, url = self._open_transport(), self._base.url(*request.path)
         timeouts = self._timeouts if timeout is None else Timeouts.of(timeout)
         more = self._headers | check_headers(headers) | dict(request.headers or {})
         retries = self._max_retries if max_retries is None else whole_number("max_retries", max_retries, 0)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies
 
 import anyio
 import anyio.lowlevel
@@ -170,6 +171,11 @@ NETWORK_OPTION_REDUNDANT: Final = Problem(
 HTTP_CLIENT_ADDS: Final = Problem(
     "service.http_client_adds",
     "{option}: has {part}, which could repeat or change a paid request; use another client for this service",
+)
+HTTP_CLIENT_LEAVES: Final = Problem(
+    "service.http_client_leaves",
+    "{option}: would send requests for this machine, and the API key, to the environment's proxy; make it with "
+    "trust_env=False",
 )
 HTTP_CLIENT_CLOSED: Final = Problem("service.http_client_closed", "{option}: was closed; give one that is open")
 
@@ -591,7 +597,7 @@ def _cause(error: Exception) -> Exception:
 
 
 def check_http_client(
-    client: HttpClient | None, verify: Verify, app: object | None, proxy: object | None = None
+    client: HttpClient | None, base: BaseUrl, verify: Verify, app: object | None, proxy: object | None = None
 ) -> HttpClient | None:
     """Return the caller's client; raise :class:`UsageError` if it has, or goes with, what it must not."""
     if client is None:
@@ -607,4 +613,7 @@ def check_http_client(
         part = "auth" if client.auth is not None else "params" if client.params else None
         if part is not None:
             raise UsageError(HTTP_CLIENT_ADDS, option=Option("http_client"), part=part)
+        is_led_away = client._transport_for_url(httpx.URL(base.origin)) is not client._transport
+        if is_led_away and base.is_loopback and client.trust_env and getproxies():
+            raise UsageError(HTTP_CLIENT_LEAVES, option=Option("http_client"))
     return client

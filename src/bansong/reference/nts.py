@@ -466,7 +466,7 @@ class NtsClient:
             concurrency=concurrency,
             timeouts=Timeouts.of(timeout),
             app=app,
-            http_client=check_http_client(http_client, verify, app),
+            http_client=check_http_client(http_client, base, verify, app),
             tls=tls_context(verify, base),
             wording=Wording(
                 self._subject,
