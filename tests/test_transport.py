@@ -24,11 +24,11 @@ import httpx
 import pytest
 
 from bansong import errors
+from bansong.base.http import WatchedStream
 from bansong.client import ApiKey, BaseUrl, Client
 from bansong.client import transport as sending
 from bansong.client.errors import body_message, seconds_to_wait, status_error
 from bansong.client.request import Timeouts, decompress, file_body
-from bansong.client.transport import WatchedStream
 
 pytestmark = pytest.mark.anyio
 
