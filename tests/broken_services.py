@@ -268,7 +268,7 @@ def _is_same(cell: str | None, wanted: object) -> bool:
 def _impatient() -> Iterator[None]:
     """No pauses between tries, and no job is waited for longer than a moment."""
     with (
-        patch("bansong.client.retries.RetryBudget.backoff", lambda *_: 0.0),
+        patch("bansong.client.dispatcher.RetryBudget.backoff", lambda *_: 0.0),
         patch("bansong.purchase.uploads._DEADLINE_S", 0.1),
     ):
         yield

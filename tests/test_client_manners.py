@@ -40,7 +40,7 @@ from bansong.client import (
     Timeouts,
 )
 from bansong.client.arguments import upload_file
-from bansong.client.retries import seconds_before
+from bansong.client.errors import seconds_before
 from bansong.testing import FakeService, Fault, Faults, Status, serve
 
 pytestmark = pytest.mark.anyio
@@ -123,6 +123,8 @@ CHANGING: dict[str, Callable[[Client], Awaitable[Any]]] = {
 }
 LATER = Said(429, retry_after="1")
 PASSING = [LATER, Said(broken=True), *map(Said, (408, 500, 502, 503)), Said(504, retry_after="2")]
+KINDS: dict[Said, type[errors.ServiceError]] = dict.fromkeys(PASSING, errors.ServerError)
+KINDS |= {LATER: errors.QuotaError, PASSING[1]: errors.ServiceConnectionError, PASSING[2]: errors.UnavailableError}
 LASTING = (400, 401, 403, 404, 413, 429, 302, 303, 799)
 GOOD = Said(200, {"status": "done", "limit": 1, "watches": [], "history": []})
 
@@ -144,7 +146,7 @@ async def test_what_is_free_is_asked_again_after_what_passes() -> None:
         assert await tries(call, PASSING[0], PASSING[1], GOOD) == (3, None)
     for fault in PASSING:
         assert await tries(FREE["me"], fault, fault, GOOD) == (3, None)
-        assert await tries(FREE["me"], fault) == (3, errors.QuotaError if fault is LATER else errors.UnavailableError)
+        assert await tries(FREE["me"], fault) == (3, KINDS[fault])
     assert [(await tries(FREE["me"], Said(status)))[0] for status in LASTING] == [1] * len(LASTING)
 
 
@@ -176,11 +178,11 @@ class Unreachable(httpx.AsyncBaseTransport):
 async def test_what_certainly_was_not_sent_goes_again_and_what_was_read_whole_does_not() -> None:
     for call in CHANGING.values():
         network = Unreachable(2)
-        async with Client(URL, KEY, http=network) as service:
+        async with Client(URL, KEY, http_client=network) as service:
             await call(service)
         assert network.asked == 3
     network = Unreachable(9, read_first=True)  # a transport of the user's may have sent it elsewhere
-    async with Client(URL, KEY, http=network) as service:
+    async with Client(URL, KEY, http_client=network) as service:
         with pytest.raises(errors.NotSentError):
             await service.verify(B_NO)
     assert network.asked == 1
@@ -193,7 +195,7 @@ async def test_the_gate_of_an_upload_is_passed_once() -> None:
     async def gate() -> None:
         steps.append("gate")
 
-    async with Client(URL, KEY, http=Unreachable(2)) as service:
+    async with Client(URL, KEY, http_client=Unreachable(2)) as service:
         await service.create_batch(CSV, before_last_byte=gate)
     assert steps == ["gate"]
 
@@ -212,7 +214,7 @@ async def test_a_retry_waits_longer_each_time_and_never_less_than_the_service_as
 
 @autojump
 async def test_how_often_is_chosen_for_the_client_and_for_a_call() -> None:
-    assert await tries(FREE["me"], Said(503), max_retries=0) == (1, errors.UnavailableError)
+    assert await tries(FREE["me"], Said(503), max_retries=0) == (1, errors.ServerError)
     for retries in (0, 4):
         assert (await tries(lambda service, n=retries: service.me(max_retries=n), Said(503)))[0] == retries + 1  # type: ignore[misc]
 
@@ -253,16 +255,17 @@ async def test_a_call_has_its_own_timeouts_and_headers_and_a_transport_of_the_us
 
     http = Transport(answer)
     own = Timeouts(connect=1, read=2, write=3)
-    async with Client(URL, KEY, http=http, timeout=own) as service:
+    async with Client(URL, KEY, http_client=http, timeout=own) as service:
         await service.me(headers={"X-Trace-Id": "t-2"})
         for timeout in (5, Timeouts(connect=0.5, read=60), httpx.Timeout(7, read=9)):
             await service.me(timeout=timeout)  # type: ignore[arg-type]
         for wrong in (0, "5", httpx.Timeout(5, read=None)):
             with pytest.raises(errors.UsageError):
                 await service.me(timeout=wrong)  # type: ignore[arg-type]
-        for name in ("X-API-Key", "host", "Content-Length"):
+        wrong_headers = [("X-API-Key", "x"), ("host", "x"), ("X-A", "가"), ("X-A", "a\nb"), ("X A", "a"), ("X-A", 1)]
+        for name, value in wrong_headers:
             with pytest.raises(errors.UsageError):
-                await service.me(headers={name: "x"})
+                await service.me(headers={name: value})  # type: ignore[dict-item]
         await service.create_batch(CSV, timeout=own)
     assert (http.closed, seen.pop().url.path) == (False, "/batch")
     timeouts = [tuple(one.extensions["timeout"][part] for part in ("connect", "read", "write")) for one in seen]
@@ -295,6 +298,227 @@ async def test_hooks_see_requests_without_the_key_and_cannot_send_it_elsewhere()
             await service.me()
     assert caught.value.code == "service.host_not_configured"
     assert len(app.asked) == 1
+
+
+async def test_hooks_of_the_clients_own_see_an_answer_with_other_than_ascii_in_its_head() -> None:
+    seen: list[str] = []
+
+    async def note(response: httpx.Response) -> None:
+        seen.append(response.headers["x-note"])
+
+    async with client(App(Said(200, {"limit": 10}, x_note="가")), event_hooks={"response": [note]}) as service:
+        assert (await service.me()).limit == 10
+    assert seen == ["가"]
+
+
+class Recorder(httpx.AsyncBaseTransport):
+    """A network that notes requests as they would be sent, and answers each with the next of these."""
+
+    def __init__(self, *answers: httpx.Response) -> None:
+        self.asked: list[httpx.Request] = []
+        self._answers = list(answers)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        await request.aread()
+        self.asked.append(request)
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+@pytest.mark.parametrize("location", ["https://elsewhere.test/verify", f"{URL}/verify"])
+async def test_a_clients_own_ways_do_not_repeat_change_or_redirect_a_paid_request(location: str) -> None:
+    led = httpx.Response(307, headers={"Location": location, "Set-Cookie": "a=b"})
+    network = Recorder(led, httpx.Response(200, json={"grade": "A"}))
+    http = httpx.AsyncClient(
+        transport=network, follow_redirects=True, cookies={"c": "d"}, headers={"X-Gateway": "g"}, base_url="http://b"
+    )
+    async with Client(URL, KEY, http_client=http) as service:
+        with pytest.raises(errors.RejectedError):
+            await service.verify(B_NO)
+        assert (await service.verify(B_NO, headers={"x-gateway": "h"})).grade == "A"
+    heads = [one.headers for one in network.asked]
+    assert [str(one.url) for one in network.asked] == [f"{URL}/verify"] * 2
+    assert [(head["x-api-key"], head["x-gateway"], head["connection"]) for head in heads] == [
+        (KEY, "g", "close"),
+        (KEY, "h", "close"),  # nothing looks for surplus bytes on its connections
+    ]
+    assert [(head.get("cookie"), head["user-agent"].partition("/")[0]) for head in heads] == [(None, "bansong")] * 2
+    assert (dict(http.cookies), http.is_closed) == ({"c": "d"}, False)
+
+
+def test_a_callers_client_that_leads_away_from_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://proxy.test:3128")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    with pytest.raises(errors.UsageError) as caught:
+        Client(URL, KEY, http_client=httpx.AsyncClient())
+    assert caught.value.code == "service.http_client_leaves"
+    Client(URL, KEY, http_client=httpx.AsyncClient(trust_env=False))
+    Client(URL, KEY, http_client=httpx.AsyncClient(transport=MOCK))
+    Client("http://127.0.0.1:9", KEY, http_client=httpx.AsyncClient())
+    Client("https://api.example.com", KEY, http_client=httpx.AsyncClient())
+
+
+async def test_hooks_of_a_callers_client_see_requests_without_the_key_and_keep_it_here() -> None:
+    seen: list[object] = []
+
+    async def asked(request: httpx.Request) -> None:
+        seen.append(dict(request.headers))
+        request.headers["X-Trace-Id"] = "t-1"
+
+    async def answered(response: httpx.Response) -> None:
+        seen.append((response.status_code, response.json(), dict(response.request.headers)))
+        response.raise_for_status()
+
+    async def lead_away(request: httpx.Request) -> None:
+        request.url = httpx.URL("https://elsewhere.test/me")
+
+    network = Recorder(httpx.Response(200, json={"limit": 7}), httpx.Response(401, json={"error": "no"}))
+    hooks = {"request": [asked], "response": [answered]}
+    http = httpx.AsyncClient(transport=network, event_hooks=hooks)
+    async with Client(URL, KEY, http_client=http) as service:
+        assert (await service.me()).limit == 7
+        with pytest.raises(httpx.HTTPStatusError):  # a hook's own error is the caller's
+            await service.me()
+        assert network.asked[0].headers["x-trace-id"] == "t-1"
+        assert [one[0] for one in seen[1::2]] == [200, 401]  # type: ignore[index]
+        assert KEY not in str(seen)
+        assert http.event_hooks["request"] == [asked]
+        http.event_hooks = {"request": [lead_away]}
+        with pytest.raises(errors.UsageError) as caught:
+            await service.me()
+        await http.aclose()
+        with pytest.raises(errors.UsageError) as closed:
+            await service.me()
+    assert (caught.value.code, closed.value.code) == ("service.host_not_configured", "service.http_client_closed")
+    assert len(network.asked) == 2
+
+
+def test_the_blocking_client_takes_an_async_client_and_says_so() -> None:
+    http = httpx.AsyncClient(transport=Recorder(httpx.Response(200, json={"limit": 7})))
+    for _ in range(2):  # each time in an event loop of its own
+        with BlockingClient(URL, KEY, http_client=http) as service:
+            assert service.me().limit == 7
+    with httpx.Client() as wrong, pytest.raises(errors.UsageError, match=r"of type Client; give an httpx\.AsyncClient"):
+        BlockingClient(URL, KEY, http_client=wrong)  # type: ignore[arg-type]
+
+
+class Fails(httpx.AsyncBaseTransport):
+    """A network that takes a request, unless no connection comes about, and then fails."""
+
+    def __init__(self, fault: Exception | httpx.Response) -> None:
+        self._fault = fault
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if not isinstance(self._fault, httpx.ConnectError | httpx.ConnectTimeout):
+            await request.aread()
+        if isinstance(self._fault, Exception):
+            raise self._fault
+        return self._fault
+
+
+SLOW, BROKEN, FAILED = errors.ServiceTimeoutError, errors.ServiceConnectionError, errors.ServerError
+CAUSES: list[tuple[Exception | httpx.Response, type[errors.UnavailableError] | None]] = [
+    *[(fault("x"), SLOW) for fault in (httpx.ReadTimeout, httpx.WriteTimeout, TimeoutError)],
+    *[(fault("x"), BROKEN) for fault in (httpx.ReadError, httpx.RemoteProtocolError, ConnectionResetError)],
+    *[(fault("x"), BROKEN) for fault in (httpx.ConnectError, httpx.ConnectTimeout)],
+    *[(httpx.Response(status), FAILED) for status in (500, 502, 503, 504, 599)],
+    *[(fault, None) for fault in (httpx.Response(408), ValueError("x"))],
+]
+
+
+async def test_a_read_says_by_its_class_what_failed_and_a_paid_request_by_its_cause() -> None:
+    for fault, cause in CAUSES:
+        async with Client(URL, KEY, http_client=Fails(fault), max_retries=0) as service:
+            with pytest.raises(errors.UnavailableError) as read:
+                await service.me(headers={"X-Request-Id": "ours"})
+            with pytest.raises(errors.TransportError) as paid:
+                await service.verify(B_NO)
+        is_unsent = isinstance(fault, httpx.ConnectError | httpx.ConnectTimeout)
+        assert type(read.value) is (errors.UnreachableError if is_unsent else cause or errors.UnavailableError)
+        assert isinstance(read.value, errors.NotSentError) == is_unsent
+        assert type(paid.value) is (errors.NotSentError if is_unsent else errors.DoubtError)
+        again = pickle.loads(pickle.dumps(paid.value))
+        assert (read.value.cause, paid.value.cause, again.cause) == (cause, cause, cause)
+        assert (read.value.exit_code, read.value.request_id, paid.value.request_id) == (5, "ours", None)
+
+
+@autojump
+async def test_a_copy_has_other_options_and_the_same_connections() -> None:
+    app = App(Said(503, x_request_id="theirs"))
+    original = client(app, max_retries=0)
+    copy = original.with_options(max_retries=1, timeout=5, headers={"X-Team": "a"})
+    further = copy.with_options(headers={"x-team": "b", "X-Trace-Id": "t"})
+    for closed in (copy.me(), copy.open()):
+        with pytest.raises(errors.UsageError, match="this Client is not open"):
+            await closed
+    async with original:
+        for service, times in ((original, 1), (copy, 2), (further, 2)):
+            app.heads.clear()
+            with pytest.raises(errors.ServerError) as caught:
+                await service.me(headers={"X-Request-Id": "ours"})
+            assert (len(app.heads), caught.value.request_id) == (times, "theirs")
+        assert (app.heads[0]["x-team"], app.heads[0]["x-trace-id"]) == ("b", "t")
+        async with copy as same:
+            assert same is copy
+        await copy.aclose()
+        with pytest.raises(errors.ServerError):
+            await copy.with_raw_response.me(max_retries=0)
+        assert (copy._timeouts, original._timeouts) == (Timeouts(5, 5, 5), Timeouts())
+        for wrong in ({"timeout": 0}, {"max_retries": -1}, {"headers": {"X-API-Key": "x"}}):
+            with pytest.raises(errors.UsageError):
+                original.with_options(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_copy_of_a_blocking_client_lives_as_long_as_its_original() -> None:
+    app, before = App(ME), threading.active_count()
+    original = BlockingClient(URL, KEY, app=app)
+    copy = original.with_options(headers={"X-Team": "a"})
+    for use in (copy.me, copy.open):
+        with pytest.raises(errors.UsageError, match="this BlockingClient is not open"):
+            use()
+    with original:
+        threads = threading.active_count()
+        with copy:
+            assert copy.me() == copy.with_raw_response.me().parse()
+        copy.close()
+        assert (original.me().limit, copy.me().limit, threading.active_count()) == (10, 10, threads)
+    assert [head.get("x-team") for head in app.heads] == ["a", "a", None, "a"]
+    with pytest.raises(errors.UsageError):
+        copy.me()
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("using", ["httpcore", "httpx"])
+def test_respx_sees_the_requests(using: str) -> None:
+    respx = pytest.importorskip("respx")
+    http = httpx.AsyncClient() if using == "httpx" else None  # it replaces methods of clients
+    base = "https://api.example.com"
+    with respx.mock(using=using) as mocked, BlockingClient(base, KEY, http_client=http, max_retries=0) as service:
+        paid = mocked.post(f"{base}/verify").respond(json={"grade": "A"})
+        mocked.get(f"{base}/me").mock(side_effect=httpx.ReadTimeout)
+        mocked.post(f"{base}/batch").respond(json={"job_id": "j"})
+        assert service.verify(B_NO).grade == "A"
+        assert service.create_batch(CSV).job_id == "j"
+        with pytest.raises(errors.ServiceTimeoutError):
+            service.me()
+        with pytest.raises(errors.UnavailableError, match="not mocked"):
+            service.watch_list()
+    sent = paid.calls.last.request
+    assert (json.loads(sent.content), sent.headers["x-api-key"]) == ({"b_no": "1248100998"}, KEY)
+
+
+def test_pytest_httpx_sees_the_requests(request: pytest.FixtureRequest) -> None:
+    pytest.importorskip("pytest_httpx")
+    mock = request.getfixturevalue("httpx_mock")
+    mock.add_response(url="https://api.example.com/verify", json={"grade": "A"}, headers={"X-Request-Id": "r-1"})
+    mock.add_response(url="https://api.example.com/me", status_code=500)
+    with BlockingClient("https://api.example.com", KEY, max_retries=0) as service:
+        raw = service.with_raw_response.verify(B_NO)
+        assert (raw.parse().grade, raw.request_id) == ("A", "r-1")
+        with pytest.raises(errors.ServerError):
+            service.me()
+    assert json.loads(mock.get_requests()[0].content) == {"b_no": "1248100998"}
 
 
 async def test_a_reply_can_be_had_as_it_came() -> None:
@@ -331,8 +555,12 @@ async def test_an_error_carries_the_services_request_id() -> None:  # G34
 
 MOCK = httpx.MockTransport(lambda _: httpx.Response(200))
 REFUSED_OPTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"http": httpx.AsyncClient}, TYPE := "options.argument_type_wrong"),
-    ({"http": MOCK, "verify": "x.pem"}, "service.network_option_redundant"),
+    ({"http_client": httpx.AsyncClient}, TYPE := "options.argument_type_wrong"),
+    ({"http_client": httpx.Client()}, TYPE),
+    ({"http_client": httpx.AsyncClient(auth=("us", "hidden"))}, "service.http_client_adds"),
+    ({"http_client": httpx.AsyncClient(params={"a": "hidden"})}, "service.http_client_adds"),
+    ({"http_client": httpx.AsyncClient(headers={"X-API-Key": "hidden"})}, "service.header_is_ours"),
+    ({"http_client": MOCK, "verify": "x.pem"}, "service.network_option_redundant"),
     ({"verify": __file__}, "service.ca_bundle_unusable"),
     ({"verify": False}, "service.certificate_check_off"),
     ({"verify": ssl._create_unverified_context()}, "service.certificate_check_off"),
@@ -389,7 +617,7 @@ def test_a_forgotten_client_does_not_keep_the_interpreter_from_ending(tmp_path: 
     code = (
         "import pathlib, sys, bansong as bs, httpx\n"
         "http = httpx.MockTransport(lambda _: httpx.Response(200, json={'limit': 7, 'job_id': 1}))\n"
-        "client = bs.BlockingClient('http://localhost:9', 'k', http=http).open()\n"
+        "client = bs.BlockingClient('http://localhost:9', 'k', http_client=http).open()\n"
         "client.create_batch(pathlib.Path(sys.argv[1]))\nprint(client.me().limit)\n"
         "cell = [client]; cell.append(cell); del client\n"
     )
@@ -411,7 +639,7 @@ def test_a_forked_process_ends_and_cannot_use_its_parents_client() -> None:
     code = (
         "import os, sys, bansong as bs, httpx\n"
         "http = httpx.MockTransport(lambda _: httpx.Response(200, json={'limit': 7}))\n"
-        "client = bs.BlockingClient('http://localhost:9', 'k', http=http).open()\n"
+        "client = bs.BlockingClient('http://localhost:9', 'k', http_client=http).open()\n"
         "child = os.fork()\n"
         "if child == 0:\n"
         "    try: client.me()\n"

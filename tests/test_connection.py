@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import anyio
+import httpx
 import pytest
 import trustme
 
@@ -128,6 +129,64 @@ async def test_an_answer_that_comes_again_a_little_later_is_not_the_next_ones(
                 with suppress(DoubtError):
                     assert (await service.verify(number)).biz_status == number
                 await anyio.sleep(latency / 5)  # more than the shortest rest, less than the latency
+
+
+@pytest.mark.usefixtures("no_rest")
+async def test_a_copy_of_a_client_uses_its_connections() -> None:
+    with serving(answering(200, VERIFIED)) as server:
+        async with client(server) as service:
+            for one in (service, service.with_options(timeout=5), service):
+                assert (await one.verify("1248100998")).biz_status == "active"
+        assert server.connections == 1
+
+
+@pytest.mark.usefixtures("no_rest")
+async def test_what_a_test_answers_instead_of_a_kept_connection_is_no_surplus(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(self: object, request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json={"grade": "A"})
+
+    with serving(answering(200, VERIFIED)) as server:
+        async with client(server) as service:
+            assert (await service.verify("1248100998")).biz_status == "active"
+            with monkeypatch.context() as patch:
+                patch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", answer)
+                assert (await service.verify("1248100998")).grade == "A"
+            assert (await service.verify("1248100998")).biz_status == "active"
+        assert server.connections == 2
+
+
+async def test_over_a_callers_client_no_answer_is_another_requests() -> None:
+    def script(line: Line) -> None:
+        while line.read():
+            line.socket.sendall(message(json.dumps({"biz_status": json.loads(line.body)["b_no"]}).encode()) * 2)
+
+    numbers = [f"{1248100000 + n}" for n in range(5)]
+    with serving(script) as server:
+        async with httpx.AsyncClient() as http, client(server, http_client=http) as service:
+            assert [(await service.verify(number)).biz_status for number in numbers] == numbers
+        assert server.connections == len(numbers)
+
+
+async def test_a_callers_client_that_tries_again_by_itself_never_sends_a_paid_request_whole_twice() -> None:
+    class Trying(httpx.AsyncClient):
+        async def send(self, request: httpx.Request, **options: object) -> httpx.Response:  # type: ignore[override]
+            with suppress(httpx.TransportError):
+                return await super().send(request, **options)  # type: ignore[arg-type]
+            return await super().send(request, **options)  # type: ignore[arg-type]
+
+    whole: list[bool] = []
+
+    def script(line: Line) -> None:
+        line.read_head()
+        with suppress(OSError):
+            whole.append(line.read_body())
+        line.reset()
+
+    with serving(script) as server:
+        async with Trying() as http, client(server, http_client=http) as service:
+            with pytest.raises(DoubtError):
+                await service.verify("1248100998")
+    assert whole.count(True) == 1
 
 
 CHUNKED = "Transfer-Encoding: chunked\r\n\r\n"
@@ -265,7 +324,7 @@ async def test_an_answer_that_arrived_while_nobody_looked_is_no_doubt() -> None:
         async with client(server, timeout=0.2) as service, anyio.create_task_group() as tasks:
 
             async def block() -> None:
-                while not server.requests:
+                while not any(len(line.body) == line.length for line in server.requests):  # head and body come apart
                     await anyio.sleep(0.001)
                 assert answered.wait(20)
                 time.sleep(0.5)  # no test of time: the loop stands still for longer than the timeout

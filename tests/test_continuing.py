@@ -189,7 +189,7 @@ def test_an_unknown_quota_needs_a_budget(
     service: FakeService, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without one nothing is bought, and the remedy is named; with one the run goes on, and says what is not known."""
-    monkeypatch.setattr("bansong.client.retries.RetryBudget.backoff", lambda *_: 0.0)
+    monkeypatch.setattr("bansong.client.dispatcher.RetryBudget.backoff", lambda *_: 0.0)
     source = customers(tmp_path / "in.csv", 12)
     kinds = {Body(b'{"quota": {"remaining": 5}, "remaining": 7}'): ShapeError, Status(404): NotFoundError}
     for act, kind in (kinds | {Status(500): ServiceError, HTML: ShapeError}).items():

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from bansong import errors
 from bansong.client.dispatcher import Dispatcher, OutgoingRequest, Slot, Task
-from bansong.client.retries import ERROR_ACTIONS, Action, error_action, may_pass
+from bansong.client.errors import ERROR_ACTIONS, Action, error_action, may_pass
 from bansong.errors import CertificateError, NotSentError, QuotaError, RejectedError, ServiceError
 
 

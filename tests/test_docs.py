@@ -51,8 +51,8 @@ def test_the_examples_of_the_client_run(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "lookups.csv").write_text("b_no,name,address\n1248100998,가,\n2208162517,나,\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BANSONG_API_KEY", "test-key")
-    blocks = python_blocks("docs/client.md")
-    assert len(blocks) == 10
+    blocks = [block for block in python_blocks("docs/client.md") if "def test_" not in block]
+    assert len(blocks) == 11
     names: dict[str, Any] = {}
     with serve(service) as url:
         monkeypatch.setenv("BANSONG_BASE_URL", url)
@@ -64,6 +64,16 @@ def test_the_examples_of_the_client_run(tmp_path: Path, monkeypatch: pytest.Monk
     assert (names["mocked"].request_id, names["mocked"].parse().grade) == ("r-1", "A")
     assert names["said"].startswith("`b_no=`: of type int; give the number as a str, like '124-81-00998': ")
     assert (service.paid_total, service.paid_again) == (5, 0)
+
+
+@pytest.mark.parametrize("library", ["respx", "pytest_httpx"])
+def test_the_examples_of_tests_run(library: str, request: pytest.FixtureRequest) -> None:
+    pytest.importorskip(library)
+    (block,) = (block for block in python_blocks("docs/client.md") if f" {library}" in block)
+    names: dict[str, Any] = {"bs": bs}
+    exec(compile(block, "client.md", "exec"), names)
+    fixtures = [request.getfixturevalue("httpx_mock")] if library == "pytest_httpx" else []
+    names[f"test_with_{library}"](*fixtures)
 
 
 PAGES = ("buying", "runbook", "scheduling", "service", "testing", "watch")

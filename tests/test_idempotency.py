@@ -48,7 +48,7 @@ By = Callable[[PurchaseContext, pl.DataFrame], Awaitable[None]]
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses before a repetition are tried on fake clocks; here they would only take time."""
-    monkeypatch.setattr("bansong.client.retries._FIRST_BACKOFF_S", 0.01)
+    monkeypatch.setattr("bansong.client.dispatcher._FIRST_BACKOFF_S", 0.01)
 
 
 # --- what is believed

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from bansong.client.dispatcher import ConcurrencyLimiter, RateLimiter, Slot
-from bansong.client.retries import RetryBudget
+from bansong.client.dispatcher import ConcurrencyLimiter, RateLimiter, RetryBudget, Slot
 from bansong.errors import UsageError
 from examples import examples
 

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bansong.client.retries import Action, error_action, is_overload, may_pass
+from bansong.client.errors import Action, error_action, is_overload, may_pass
 from bansong.engine.registry import MORE, SCHEMA, STATUS_SCHEMA
 from bansong.errors import (
     AuthenticationError,
@@ -31,7 +31,9 @@ from bansong.errors import (
     PlanError,
     QuotaError,
     RejectedError,
+    ServiceConnectionError,
     ServiceError,
+    ServiceTimeoutError,
     ShapeError,
     TooLargeError,
     UnavailableError,
@@ -142,7 +144,7 @@ async def test_only_numbers_are_sent() -> None:
         sent.append(request)
         return httpx.Response(200, json={"status_code": "OK", "data": []})
 
-    await ask(None, url="https://api.odcloud.kr", http=httpx.MockTransport(answer))
+    await ask(None, url="https://api.odcloud.kr", http_client=httpx.MockTransport(answer))
     (request,) = sent
     assert str(request.url) == "https://api.odcloud.kr/api/nts-businessman/v1/status"
     assert json.loads(request.content) == {"b_no": NUMBERS}
@@ -229,7 +231,7 @@ FAULTS: dict[str, tuple[type[ServiceError], Action, str]] = {
     "cut_json": (UnavailableError, RETRY, "the answer is damaged (HTTP 200, is not JSON)"),
     "not_utf8": (UnavailableError, RETRY, "the answer is damaged (HTTP 200, is not JSON)"),
     "empty": (UnavailableError, RETRY, "the answer is damaged (HTTP 200, is empty)"),
-    "cut_connection": (UnavailableError, RETRY, "the connection broke ("),
+    "cut_connection": (ServiceConnectionError, RETRY, "the connection broke ("),
 }
 
 
@@ -286,9 +288,12 @@ def test_the_portal_s_code_is_found_in_each_of_its_forms_and_an_xml_bomb_is_not_
 async def test_a_hang_a_reset_and_a_closed_port_may_be_asked_again(fake: FakeNts) -> None:
     fake.faults.add(Fault("status", Hang(), at=1), Fault("status", Reset("after"), at=2))
     with serve(fake) as url:
-        for words in ("no answer in time (timeout 0.2 s); it is free to ask again", "the connection broke ("):
+        for kind, words in (
+            (ServiceTimeoutError, "no answer in time (timeout 0.2 s); it is free to ask again"),
+            (ServiceConnectionError, "the connection broke ("),
+        ):
             error = await error_of(None, url=url, timeout=0.2)
-            assert type(error) is UnavailableError
+            assert type(error) is kind
             assert words in str(error)
             assert_is_one_sentence(error)
             assert may_pass(error)

@@ -29,7 +29,7 @@ def test_a_source_tree_that_is_not_installed_knows_its_version() -> None:
 
 def test_every_error_has_an_exit_code_and_one_root() -> None:
     found = [value for value in vars(bs.errors).values() if isinstance(value, type) and issubclass(value, Exception)]
-    assert len(found) == 31
+    assert len(found) == 35
     for error in found:
         assert issubclass(error, bs.BansongError)
         assert error.exit_code in (1, 2, 3, 4, 5, 6, 130)

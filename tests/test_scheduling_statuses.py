@@ -19,7 +19,7 @@ import pytest
 
 import bansong as bs
 from bansong.base.schema import SEOUL
-from bansong.client.retries import RetryBudget
+from bansong.client.dispatcher import RetryBudget
 from bansong.engine.local import NUMBER
 from bansong.errors import InputError
 from bansong.jobs.state import NUMBERS_LOST, NUMBERS_NOT_FOUND, EarlierRows, compare_runs, state_folder

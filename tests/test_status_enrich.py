@@ -23,7 +23,7 @@ import pytest
 
 import bansong as bs
 from bansong.base.schema import SEOUL, Alert
-from bansong.client.retries import RetryBudget
+from bansong.client.dispatcher import RetryBudget
 from bansong.errors import StoppedError, StoreError, UsageError
 from bansong.reference.statuses import fresh_since
 from bansong.testing import NTS_FAULTS, EditedRows, FakeNts, FakeService, Fault, Faults, serve

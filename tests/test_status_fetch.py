@@ -18,7 +18,7 @@ import pytest
 from bansong.base.cancel import CancelToken
 from bansong.base.options import StatusOptions
 from bansong.client import ApiKey
-from bansong.client.retries import RetryBudget
+from bansong.client.dispatcher import RetryBudget
 from bansong.errors import StoreError, UsageError
 from bansong.reference.fetch import StatusFetch, fetch_statuses
 from bansong.reference.nts import NtsKey

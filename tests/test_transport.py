@@ -24,11 +24,11 @@ import httpx
 import pytest
 
 from bansong import errors
+from bansong.base.http import WatchedStream
 from bansong.client import ApiKey, BaseUrl, Client
 from bansong.client import transport as sending
 from bansong.client.errors import body_message, seconds_to_wait, status_error
-from bansong.client.request import decompress, file_body
-from bansong.client.transport import WatchedStream
+from bansong.client.request import Timeouts, decompress, file_body
 
 pytestmark = pytest.mark.anyio
 
@@ -194,7 +194,8 @@ def test_each_status_has_its_class() -> None:
         assert str(error).startswith(f"POST x: {status}, ")
         assert "no luck today" in str(error)
     assert [type(status_error("POST x", 429, body)) for body in LIMITS] == list(LIMITS.values())
-    assert type(status_error("GET x", 503, b"", is_free=True)) is errors.UnavailableError
+    assert type(status_error("GET x", 503, b"", is_free=True)) is errors.ServerError
+    assert type(status_error("GET x", 408, b"", is_free=True)) is errors.UnavailableError
     assert type(status_error("POST x", 503, b"", complete=False)) is errors.NotSentError
 
 
@@ -421,7 +422,7 @@ def broken(before: str) -> Callable[[Line], None]:
 @pytest.mark.parametrize("when", ["reset", "no answer, closed", "silence", "in the head", "in the body", "nonsense"])
 async def test_what_breaks_after_the_request_is_a_doubt(when: str) -> None:
     with serving(broken(when)) as server:
-        error = await verify(server, timeout=0.05 if when == "silence" else 30)
+        error = await verify(server, timeout=Timeouts(read=0.05 if when == "silence" else 30))
     assert type(error) is errors.DoubtError
     assert error.exit_code == 3
     assert error.status == (200 if when == "in the body" else None)

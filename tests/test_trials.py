@@ -37,7 +37,7 @@ PAGE = ShapeError("no JSON", status=200, raw=b"<html>")
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bansong.client.retries.RetryBudget.backoff", lambda *_: 0.0)
+    monkeypatch.setattr("bansong.client.dispatcher.RetryBudget.backoff", lambda *_: 0.0)
 
 
 def buy(source: Path, engine: str = "batch", **terms: Any) -> Report:

@@ -18,7 +18,7 @@ from bansong import watch
 from bansong.base.options import StatusOptions
 from bansong.base.schema import SEOUL
 from bansong.cli.app import app
-from bansong.client.retries import RetryBudget
+from bansong.client.dispatcher import RetryBudget
 from bansong.errors import StoreError, UsageError
 from bansong.reference.nts import NtsKey
 from bansong.testing import NTS_FAULTS, FakeNts, Fault, serve

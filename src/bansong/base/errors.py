@@ -29,6 +29,10 @@
     │       ├── NotSentError            5   certainly not sent, so not paid
     │       │   └── CertificateError    2   nothing was sent: the service's certificate is not trusted
     │       ├── UnavailableError        5   no usable answer to a free request, which may be sent again
+    │       │   ├── ServiceTimeoutError     5   no answer in time
+    │       │   ├── ServiceConnectionError  5   no connection came about, or it broke
+    │       │   │   └── UnreachableError    5   no connection came about: a NotSentError, too
+    │       │   └── ServerError             5   5xx
     │       └── DoubtError              3   perhaps sent, without a known answer (5xx, too)
     ├── JobRunningError                 6   a run of the same scheduled job is under way
     ├── StoppedError                  130   a run that buys was stopped from elsewhere; the same call goes on
@@ -233,7 +237,13 @@ class ShapeError(ServiceError, exit_code=3):
 
 
 class TransportError(ServiceError, exit_code=5):
-    """The service did not answer."""
+    """The service did not answer.
+
+    ``cause``: :class:`ServiceTimeoutError`, :class:`ServiceConnectionError` or :class:`ServerError`; ``None`` for
+    another cause. A free request raises that class; for others the class says whether the request was sent.
+    """
+
+    cause: type[UnavailableError] | None = None
 
 
 class NotSentError(TransportError):
@@ -246,6 +256,22 @@ class CertificateError(NotSentError, exit_code=2):
 
 class UnavailableError(TransportError):
     """A free request got no usable answer (an outage, a maintenance page); it may be sent again."""
+
+
+class ServiceTimeoutError(UnavailableError):
+    """A free request got no answer in time."""
+
+
+class ServiceConnectionError(UnavailableError):
+    """The connection of a free request broke, or none came about."""
+
+
+class UnreachableError(NotSentError, ServiceConnectionError):
+    """No connection for a free request came about, or none in time."""
+
+
+class ServerError(UnavailableError):
+    """5xx: the service could not answer a free request."""
 
 
 class DoubtError(TransportError, exit_code=3):

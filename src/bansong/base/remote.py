@@ -30,8 +30,9 @@ from bansong.base.files import STORES, RemotePath, create_private, private_folde
 from bansong.base.messages import describe_os_error, gettext, gettext_noop
 
 if TYPE_CHECKING:
-    import httpx
     from obstore.store import ObjectStore
+
+    from bansong.base.http import httpx
 
 _SETTINGS: Final = {
     "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION",
@@ -402,7 +403,7 @@ _MAX_REDIRECTS: Final = 5
 
 def _download_page(url: RemotePath, copy: int, check_room: Callable[[int], None]) -> RemoteVersion:
     """Download a URL to the descriptor ``copy``. ``check_room`` gets the declared size, then the size so far."""
-    import httpx
+    from bansong.base.http import httpx
 
     try:
         with (
@@ -425,7 +426,7 @@ def _download_page(url: RemotePath, copy: int, check_room: Callable[[int], None]
 
 
 def _open_client(url: RemotePath) -> httpx.Client:
-    import httpx
+    from bansong.base.http import httpx
 
     try:
         return httpx.Client(

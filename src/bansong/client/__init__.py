@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bansong.client.responses import WatchChange as WatchChange
     from bansong.client.responses import WatchEntry as WatchEntry
     from bansong.client.transport import EventHooks as EventHooks
-    from bansong.client.transport import HttpTransport as HttpTransport
+    from bansong.client.transport import HttpClient as HttpClient
 
 _NAMES = {
     "base.key": ("ApiKey",),
@@ -46,7 +46,7 @@ _NAMES = {
         *("Account", "Acknowledged", "BatchCreated", "BatchStatus", "Idempotency", "Result", "Verified"),
         *("WatchChange", "WatchEntry"),
     ),
-    "client.transport": ("EventHooks", "HttpTransport"),
+    "client.transport": ("EventHooks", "HttpClient"),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 

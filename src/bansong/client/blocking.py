@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
+from copy import copy
 from threading import Lock, Thread, current_thread
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
@@ -25,7 +26,7 @@ from bansong.client.request import Headers, ServiceRequest, Timeout, Verify, req
 from bansong.client.responses import BatchCreated, BatchStatus, Result
 
 if TYPE_CHECKING:
-    from bansong.client.transport import EventHooks, HttpTransport, ServiceResponse
+    from bansong.client.transport import EventHooks, HttpClient, ServiceResponse
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -219,7 +220,7 @@ class BlockingClient:
         max_retries: int = 2,
         allow_http: bool = False,
         verify: Verify = True,
-        http: HttpTransport | None = None,
+        http_client: HttpClient | None = None,
         app: object | None = None,
         proxy: str | None = None,
         event_hooks: EventHooks | None = None,
@@ -236,12 +237,13 @@ class BlockingClient:
             max_retries=max_retries,
             allow_http=allow_http,
             verify=verify,
-            http=http,
+            http_client=http_client,
             app=app,
             proxy=proxy,
             event_hooks=event_hooks,
         )
         self._loop: _LoopThread | None = None
+        self._original: BlockingClient | None = None  # of a copy: has the loop
         self._opening = Lock()
         self._forgotten: weakref.finalize[[str], BlockingClient] | None = None
 
@@ -256,6 +258,20 @@ class BlockingClient:
     def with_raw_response(self) -> BlockingRawClient:
         """The same methods, each returning the raw response: status, headers, request id, ``parse()``."""
         return BlockingRawClient(self)
+
+    def with_options(
+        self,
+        *,
+        timeout: Timeout | None = None,
+        max_retries: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Self:
+        made = copy(self)
+        made._original, made._loop, made._forgotten = self._original or self, None, None
+        made.client = self.client.with_options(timeout=timeout, max_retries=max_retries, headers=headers)
+        return made
+
+    with_options.__doc__ = Client.with_options.__doc__
 
     verify = _blocking(Client.verify)
     create_batch = _blocking(Client.create_batch)
@@ -298,22 +314,29 @@ class BlockingClient:
 
     def run(self, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """Run a coroutine function in this client's event loop and return its result."""
-        if self._loop is None:
-            raise UsageError(CLIENT_NOT_OPEN, name=type(self).__name__)
-        if not self._loop.is_of_this_process:
-            raise UsageError(CLIENT_WAS_FORKED, name=type(self).__name__)
-        task = PortalTask(self._loop.portal, call)
+        task = PortalTask(self._loop_thread().portal, call)
         try:
             return task.wait()
         except KeyboardInterrupt:
             task.cancel()
             raise
 
+    def _loop_thread(self) -> _LoopThread:
+        loop = (self._original or self)._loop
+        if loop is None:
+            raise UsageError(CLIENT_NOT_OPEN, name=type(self).__name__)
+        if not loop.is_of_this_process:
+            raise UsageError(CLIENT_WAS_FORKED, name=type(self).__name__)
+        return loop
+
     def open(self) -> Self:
         """Open the client without ``with``; :meth:`close` ends that. Opening it twice does nothing.
 
         An unclosed client ends with the interpreter or when it is collected, with a ``ResourceWarning``.
         """
+        if self._original is not None:
+            self._loop_thread()
+            return self
         with self._opening:
             if self._loop is None:
                 loop = _LoopThread(self.client)

@@ -1,6 +1,6 @@
 """The async client: one method per endpoint, and waiting for jobs.
 
-A failed free request is repeated (:func:`bansong.client.retries.may_go_again`). A request that is paid for, or changes
+A failed free request is repeated (:func:`bansong.client.errors.may_go_again`). A request that is paid for, or changes
 something, is not; the class of the error says whether it was done (see :mod:`bansong.errors`).
 """
 
@@ -10,6 +10,7 @@ import logging
 import math
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from copy import copy
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -32,7 +33,7 @@ from bansong.client.arguments import (
     watch_id_text,
     whole_number,
 )
-from bansong.client.errors import RAW_KEPT, one_line
+from bansong.client.errors import RAW_KEPT, may_go_again, one_line, seconds_before
 from bansong.client.evidence import UnreadableError
 from bansong.client.request import (
     ServiceRequest,
@@ -67,8 +68,7 @@ from bansong.client.responses import (
     read_watch,
     read_watches,
 )
-from bansong.client.retries import may_go_again, seconds_before
-from bansong.client.transport import EventHooks, HttpTransport, ServiceResponse, Transport, check_http
+from bansong.client.transport import EventHooks, HttpClient, ServiceResponse, Transport, check_http_client
 
 if TYPE_CHECKING:
     from bansong.client.blocking import RawClient
@@ -131,18 +131,19 @@ async def fetch_results(client: Client, job: str | BatchCreated, total: int | No
     if total is None and isinstance(job, BatchCreated):
         total = job.total
     preview = 1 if total is None else whole_number("total", total, 0)
-    status = await client.batch(job_id, preview=preview)
+    raw = await client.with_raw_response.batch(job_id, preview=preview)
+    status = raw.parse()
     if status.state == "working":
         raise UsageError(JOB_NOT_DONE, job_id=job_id, status=status.status)
     total = status.total if total is None else total
     if total is None:
         raise UsageError(JOB_SIZE_UNKNOWN, job_id=job_id, option=Option("total"))
     if total > preview:
-        status = await client.batch(job_id, preview=total)
-    return _iterate_results(job_id, status, total)
+        raw = await client.with_raw_response.batch(job_id, preview=total)
+    return _iterate_results(job_id, raw.parse(), total, raw.request_id)
 
 
-def _iterate_results(job_id: str, status: BatchStatus, total: int) -> Iterator[Result]:
+def _iterate_results(job_id: str, status: BatchStatus, total: int, request_id: str | None) -> Iterator[Result]:
     yield from status.results
     if len(status.results) < total:
         raise ShapeError(
@@ -153,7 +154,8 @@ def _iterate_results(job_id: str, status: BatchStatus, total: int) -> Iterator[R
                 status=status.status,
                 given=len(status.results),
                 total=total,
-            )
+            ),
+            request_id=request_id,
         )
 
 
@@ -213,7 +215,7 @@ class Client:
         max_retries: int = 2,
         allow_http: bool = False,
         verify: Verify = True,
-        http: HttpTransport | None = None,
+        http_client: HttpClient | None = None,
         app: object | None = None,
         proxy: str | None = None,
         event_hooks: EventHooks | None = None,
@@ -224,12 +226,14 @@ class Client:
         four times that), :class:`Timeouts` or an ``httpx.Timeout``. ``max_retries``: repetitions of a failed free
         request; other requests are repeated only if they certainly did not arrive. ``allow_http``: plain http beyond
         this machine. ``verify``: the path of a CA bundle (PEM) or an ``ssl.SSLContext``; ``False`` for a service on
-        this machine only. ``http``: an ``httpx.AsyncBaseTransport`` for all requests (own proxies, client certificates,
-        tests), closed by the caller. ``app``: an ASGI app in this process. ``proxy``: the URL of an HTTP proxy, instead
-        of the environment's. ``event_hooks``: as httpx's, async functions for ``"request"`` (without the key) and
-        ``"response"``. Raises :class:`UsageError`.
+        this machine only. ``http_client``: an ``httpx.AsyncClient`` or ``httpx.AsyncBaseTransport`` for all requests
+        (own proxies, client certificates, tests), closed by the caller. ``app``: an ASGI app in this process.
+        ``proxy``: the URL of an HTTP proxy, instead of the environment's. ``event_hooks``: as httpx's, async functions
+        for ``"request"`` (without the key) and ``"response"``. Raises :class:`UsageError`.
         """
         self._transport: Transport | None = None
+        self._original: Client | None = None  # of a copy: has the transport
+        self._headers: dict[str, str] = {}
         self._unknown_words: set[str] = set()
         try:
             self._key = (
@@ -239,14 +243,15 @@ class Client:
             del api_key  # a traceback may be shown with its variables
         self._base = base_url if isinstance(base_url, BaseUrl) else BaseUrl.parse(base_url, allow_http=allow_http)
         self._max_retries = whole_number("max_retries", max_retries, 0)
+        self._timeouts = Timeouts.of(timeout)
         self._make_transport = partial(
             Transport,
             self._base,
             self._key,
             concurrency=whole_number("concurrency", concurrency, 1),
-            timeouts=Timeouts.of(timeout),
+            timeouts=self._timeouts,
             app=app,
-            http=check_http(http, verify, app, proxy),
+            http_client=check_http_client(http_client, self._base, verify, app, proxy),
             tls=tls_context(verify, self._base),
             proxy=check_proxy(proxy),
             hooks=event_hooks,
@@ -264,9 +269,30 @@ class Client:
 
         return RawClient(self)
 
+    def with_options(
+        self,
+        *,
+        timeout: Timeout | None = None,
+        max_retries: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Return a copy with another ``timeout`` and ``max_retries``, if given, and further ``headers``, for all calls.
+
+        The copy uses the connections of this client, and so only works while this client is open. To open or close the
+        copy does nothing. Raises :class:`UsageError`.
+        """
+        made = copy(self)
+        made._original, made._transport = self._original or self, None
+        made._headers = self._headers | check_headers(headers)
+        made._timeouts = self._timeouts if timeout is None else Timeouts.of(timeout)
+        made._max_retries = self._max_retries if max_retries is None else whole_number("max_retries", max_retries, 0)
+        return made
+
     async def open(self) -> Self:
         """Open the client without ``async with``; :meth:`aclose` ends that. Opening it twice does nothing."""
-        if self._transport is None:
+        if self._original is not None:
+            self._open_transport()
+        elif self._transport is None:
             self._transport = self._make_transport()
         return self
 
@@ -487,6 +513,12 @@ class Client:
         """Return the account and its monthly quota (INTERFACE §4.9)."""
         return await self._send(ServiceRequest("GET", ("me",), read_account), timeout, max_retries, headers)
 
+    def _open_transport(self) -> Transport:
+        transport = (self._original or self)._transport
+        if transport is None:
+            raise UsageError(CLIENT_NOT_OPEN, name=type(self).__name__)
+        return transport
+
     async def _send(
         self,
         request: ServiceRequest[T],
@@ -504,11 +536,9 @@ class Client:
         max_retries: int | None,
         headers: Mapping[str, str] | None,
     ) -> ServiceResponse:
-        transport, url = self._transport, self._base.url(*request.path)
-        if transport is None:
-            raise UsageError(CLIENT_NOT_OPEN, name=type(self).__name__)
-        timeouts = None if timeout is None else Timeouts.of(timeout)
-        more = check_headers(headers) | dict(request.headers or {})
+        transport, url = self._open_transport(), self._base.url(*request.path)
+        timeouts = self._timeouts if timeout is None else Timeouts.of(timeout)
+        more = self._headers | check_headers(headers) | dict(request.headers or {})
         retries = self._max_retries if max_retries is None else whole_number("max_retries", max_retries, 0)
         for attempt in count(1):
             body = None if request.body is None else request.body()

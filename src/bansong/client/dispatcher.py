@@ -8,17 +8,23 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import count
+from random import Random
 from typing import Final, Generic, Literal, TypeVar
 
 import anyio
 
 from bansong.base.errors import Problem, ServiceError, UsageError
 from bansong.base.messages import gettext, gettext_noop
-from bansong.client.retries import Action, RetryBudget, error_action, is_long_wait, is_overload, may_pass
+from bansong.client.errors import Action, error_action, is_long_wait, is_overload, may_pass
 
 RATE_INVALID: Final = Problem("options.rate_invalid", "a rate of {per_second} per second; give a finite number above 0")
 CONCURRENCY_INVALID: Final = Problem("options.concurrency_invalid", "a concurrency of {concurrency}; give 1 or more")
+RETRY_BUDGET_INVALID: Final = Problem(
+    "options.retry_budget_invalid",
+    "a retry budget of {share} a request, {least} to {most}; give 0 to 1, and least ≤ most",
+)
 
 _LATE_S: Final = 0.008  # how much too early a grant may be after a late one
 _WIRE_S: Final = 0.004  # largest difference between two requests' delays before the network takes them
@@ -169,6 +175,39 @@ class Slot:
 
     def record_overload(self, retry_after: float | None = None) -> None:
         self.limiter._record_overload(self._generation, retry_after)
+
+
+_FIRST_BACKOFF_S: Final = 1.0
+_MAX_BACKOFF_S: Final = 30.0
+
+
+class RetryBudget:
+    """The retries left to a run, limited to protect an overloaded service.
+
+    Each request earns ``share`` of a retry. A run begins with ``least``, and never has more than ``most``.
+    """
+
+    def __init__(self, share: float = 0.1, least: int = 10, *, most: int = 100, random: Random | None = None) -> None:
+        if not (0 <= share <= 1 and 0 <= least <= most):
+            raise UsageError(RETRY_BUDGET_INVALID, share=share, least=least, most=most)
+        self._share = Fraction(share).limit_denominator(1_000_000)  # ten tenths are one
+        self._most = most
+        self._left = Fraction(least)
+        self._random = Random() if random is None else random  # noqa: S311 - it spreads waits, it keeps no secret
+
+    def record_request(self) -> None:
+        self._left = min(self._left + self._share, Fraction(self._most))
+
+    def try_spend(self) -> bool:
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+    def backoff(self, attempt: int, retry_after: float | None = None) -> float:
+        """Return the seconds before retry ``attempt`` (from 1), randomised so that retries do not coincide."""
+        longest = min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** (min(attempt, 64) - 1))
+        return max(self._random.uniform(0, longest), retry_after or 0.0)
 
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from bansong.base.errors import Problem, UsageError
 from bansong.base.key import SecretKey
 from bansong.base.messages import Option, Phrase, describe_os_error
 from bansong.client.address import BaseUrl
-from bansong.client.arguments import optional_text, wrong_type
+from bansong.client.arguments import VALUE_INVALID, optional_text, wrong_type
 from bansong.client.errors import is_page
 from bansong.client.evidence import UnreadableError, parse_json
 from bansong.client.responses import IDEMPOTENCY_KEY, read_acknowledged
@@ -230,12 +230,16 @@ def idempotency_header(idempotency_key: str | None) -> dict[str, str] | None:
     return {IDEMPOTENCY_KEY: key}
 
 
-def check_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
-    """Return a call's further headers; raise :class:`UsageError` for those that the client sends itself."""
-    for name in headers or {}:
+def check_headers(headers: Mapping[str, str] | None, option: str = "headers") -> dict[str, str]:
+    """Return further headers, in lower case; raise :class:`UsageError` for those that the client sends itself."""
+    found: dict[str, str] = {}
+    for name, value in (headers or {}).items():
+        if not (isinstance(value, str) and _VISIBLE.fullmatch(name) and value.isascii() and value.isprintable()):
+            raise UsageError(VALUE_INVALID, option=Option(option), wanted=Phrase("visible ASCII characters"))
         if name.lower() in _OWN_HEADERS:
-            raise UsageError(HEADER_IS_OURS, option=Option("headers"), name=name)
-    return dict(headers or {})
+            raise UsageError(HEADER_IS_OURS, option=Option(option), name=name)
+        found[name.lower()] = value
+    return found
 
 
 def without_missing(**fields: object) -> dict[str, object]:

@@ -14,135 +14,56 @@ import math
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies
 
 import anyio
 import anyio.lowlevel
-import httpcore
-import httpx
 
 from bansong.base.errors import (
     CertificateError,
     DoubtError,
     NotSentError,
     Problem,
+    ServerError,
+    ServiceConnectionError,
     ServiceError,
+    ServiceTimeoutError,
     ShapeError,
+    TransportError,
     UnavailableError,
+    UnreachableError,
     UsageError,
 )
+from bansong.base.http import Network, StaleError, httpcore, httpx
 from bansong.base.key import SecretKey
 from bansong.base.messages import Listed, Option, Phrase, current_language, describe_os_error, gettext, gettext_noop
 from bansong.client.address import PORTS, BaseUrl
 from bansong.client.arguments import wrong_type
-from bansong.client.errors import RAW_KEPT, certificate_error, one_line, seconds_to_wait, status_error
+from bansong.client.errors import (
+    RAW_KEPT,
+    certificate_error,
+    is_server_fault,
+    one_line,
+    seconds_to_wait,
+    status_error,
+)
 from bansong.client.request import (
     ORDINARY,
     RequestBody,
     Timeouts,
     Verify,
+    check_headers,
     decompress,
     environment_proxy,
     request_id_of,
     user_agent,
 )
-
-_CHUNK_BYTES: Final = 64 * 1024
-_LOOK_S: Final = 0.01  # timeout for reading bytes that have arrived: a TLS record may hold none of an answer
-_END_OF_HEAD: Final = b"\r\n\r\n"
-_INTERIM: Final = (b"HTTP/1.1 1", b"HTTP/1.0 1")  # the statuses 100 to 199, which come before the final one
-
-
-class _StaleError(httpcore.ConnectError):
-    """A kept connection ended, or had surplus bytes, before a request was sent. Nothing was sent."""
-
-
-class WatchedStream(httpcore.AsyncNetworkStream):
-    """A TCP or TLS stream that sends no request after surplus bytes, which would pass for its response."""
-
-    def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
-        self._stream = stream
-        self._ahead: bytes | None = None
-        self._is_closed = False
-        self._begin_response()
-
-    def _begin_response(self) -> None:
-        self._head = b""
-        self._has_head = False
-        self._head_bytes = self._received_bytes = 0
-
-    def surplus(self, body_bytes: int) -> int | None:
-        """Return how many bytes came after the response; ``None`` if its header was not seen."""
-        return self._received_bytes - self._head_bytes - body_bytes if self._has_head else None
-
-    async def look(self) -> bytes | None:
-        """Return bytes that have arrived unread: ``None`` if there are none yet, ``b""`` if the connection ended."""
-        if self._ahead is None and self._is_closed:
-            return b""
-        if self._ahead is None and self._stream.get_extra_info("is_readable"):
-            with suppress(httpcore.ReadTimeout):  # session tickets of TLS are no answer
-                try:
-                    self._ahead = await self._stream.read(_CHUNK_BYTES, _LOOK_S)
-                except httpcore.ReadError:
-                    self._ahead = b""
-        return self._ahead
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        data, self._ahead = self._ahead, None
-        if data is None:
-            data = await self._stream.read(max_bytes, timeout)
-        self._received_bytes += len(data)
-        if not self._has_head:
-            self._head += data
-        while not self._has_head and (end := self._head.find(_END_OF_HEAD)) >= 0:
-            end += len(_END_OF_HEAD)
-            self._has_head = not self._head.startswith(_INTERIM)
-            self._head_bytes += end
-            self._head = self._head[end:]
-        return data
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        if self._received_bytes:  # of an earlier response
-            if await self.look() is not None:
-                raise _StaleError
-            self._begin_response()
-        await self._stream.write(buffer, timeout)
-
-    async def aclose(self) -> None:
-        self._is_closed = True
-        await self._stream.aclose()
-
-    async def start_tls(self, *given: Any, **options: Any) -> httpcore.AsyncNetworkStream:
-        self._stream = await self._stream.start_tls(*given, **options)
-        self._begin_response()
-        return self
-
-    def get_extra_info(self, info: str) -> Any:
-        # httpcore would silently close a connection with unexpected bytes
-        return False if info == "is_readable" else self._stream.get_extra_info(info)
-
-
-class Network(httpcore.AnyIOBackend):
-    """The network of one :class:`_Line`: opens its connection, and shows bytes before they are read."""
-
-    stream: WatchedStream | None = None
-
-    async def connect_tcp(self, *given: Any, **options: Any) -> httpcore.AsyncNetworkStream:
-        self.stream = WatchedStream(await super().connect_tcp(*given, **options))
-        return self.stream
-
-    async def look(self) -> bytes | None:
-        """See :meth:`WatchedStream.look`; ``None`` also before the connection is open."""
-        return None if self.stream is None else await self.stream.look()
-
-    def surplus(self, length: str) -> int | None:
-        """Return how many bytes came after a response with a body of ``length`` bytes; ``None`` if unknown."""
-        return self.stream.surplus(int(length)) if self.stream is not None and length.isdecimal() else None
-
 
 HOST_NOT_CONFIGURED: Final = Problem(
     "service.host_not_configured", "{hostname} is not the configured service: the API key is not sent there"
@@ -154,8 +75,18 @@ REQUEST_CUT_OFF: Final = Problem("service.request_cut_off", "{words} before all 
 NETWORK_OPTION_REDUNDANT: Final = Problem(
     "service.network_option_redundant", "{option} does all of the network itself; leave {other_option} out"
 )
+HTTP_CLIENT_ADDS: Final = Problem(
+    "service.http_client_adds",
+    "{option}: has {part}, which could repeat or change a paid request; use another client for this service",
+)
+HTTP_CLIENT_LEAVES: Final = Problem(
+    "service.http_client_leaves",
+    "{option}: would send requests for this machine, and the API key, to the environment's proxy; make it with "
+    "trust_env=False",
+)
+HTTP_CLIENT_CLOSED: Final = Problem("service.http_client_closed", "{option}: was closed; give one that is open")
 
-HttpTransport = httpx.AsyncBaseTransport
+HttpClient = httpx.AsyncClient | httpx.AsyncBaseTransport
 EventHooks = Mapping[str, Sequence[Callable[[Any], Awaitable[object]]]]
 
 _log = logging.getLogger(__name__)
@@ -168,6 +99,7 @@ _WITHOUT_BODY: Final = (204, 304)
 _CHUNKS_A_TURN: Final = 256  # then other tasks run: one read may bring thousands of one-byte chunks
 _DISCONNECTED: Final = re.compile("Server disconnected")  # httpcore's words
 _PROXY_LOGIN: Final = "407"
+_HTTPX_HEADERS: Final = ("accept", "accept-encoding", "connection", "user-agent")  # of any AsyncClient
 _LIMITS: Final = httpx.Limits(max_connections=1)
 NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # for plain http: to load certificates takes 130 ms
 _NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
@@ -212,7 +144,11 @@ class Wording:
 
 
 class Transport:
-    """Send requests to one service with one API key: over own connections, to an ASGI ``app``, or through ``http``."""
+    """Send requests to one service with one API key: over own connections, to an ASGI app, or by ``http_client``.
+
+    Nothing below this class watches for surplus bytes, so each request by ``http_client`` has a connection of its own.
+    Of an ``httpx.AsyncClient``, hooks and further headers are used here, and then its transports, by its ``send``.
+    """
 
     def __init__(
         self,
@@ -222,7 +158,7 @@ class Transport:
         concurrency: int,
         timeouts: Timeouts,
         app: Any = None,
-        http: HttpTransport | None = None,
+        http_client: HttpClient | None = None,
         tls: ssl.SSLContext | None = None,
         wording: Wording | None = None,
         proxy: str | None = None,
@@ -236,7 +172,7 @@ class Transport:
         self._hooks = hooks or {}
         parts = urlsplit(base.origin)
         self._origin = (parts.scheme, parts.netloc)
-        self._given = http if app is None else httpx.ASGITransport(app)
+        self._given = http_client if app is None else httpx.ASGITransport(app)
         named = proxy or (environment_proxy(base) if self._given is None else None)
         self._proxy = None if named is None else httpx.Proxy(named)
         self._headers = [
@@ -275,7 +211,7 @@ class Transport:
             timeouts=timeouts or self._timeouts,
             limit=limit,
         )
-        for hook in self._hooks.get("request", ()):
+        for hook in self._hooks_for("request"):
             await hook(attempt.request)
         target = attempt.request.url  # a hook may have changed it
         if (target.scheme, target.netloc.decode("ascii")) != self._origin:
@@ -285,12 +221,15 @@ class Transport:
                 outcome = await self._send(attempt)
         except BaseException as error:  # a cancellation: its frames hold the key
             raise error.with_traceback(None)  # noqa: B904 - the same error
-        if attempt.status is not None:
-            for hook in self._hooks.get("response", ()):
-                await hook(_shown_response(attempt, outcome))
+        for hook in () if attempt.status is None else self._hooks_for("response"):
+            await hook(_shown_response(attempt, outcome))
         if isinstance(outcome, ServiceResponse):
             return outcome
         raise outcome
+
+    def _hooks_for(self, kind: str) -> list[Callable[[Any], Awaitable[object]]]:
+        given: EventHooks = self._given.event_hooks if isinstance(self._given, httpx.AsyncClient) else {}
+        return [*given.get(kind, ()), *self._hooks.get(kind, ())]
 
     def _request(
         self, method: str, url: str, body: RequestBody | None, limit: int, headers: Mapping[str, str]
@@ -301,7 +240,11 @@ class Transport:
             raw.append((b"Content-Length", str(body.length).encode()))
         if current_language() != "en":
             raw.append((b"Accept-Language", current_language().encode()))
-        raw += [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+        if isinstance(self._given, httpx.AsyncClient):
+            if self._given.is_closed:
+                raise UsageError(HTTP_CLIENT_CLOSED, option=Option("http_client"))
+            headers = _added_headers(self._given) | dict(headers)
+        raw += [(name.encode(), value.encode()) for name, value in headers.items()]
         return httpx.Request(method, url, headers=raw, stream=httpx.ByteStream(b""))
 
     async def _send(self, attempt: _Attempt) -> ServiceResponse | Exception:
@@ -317,7 +260,10 @@ class Transport:
             return body.failure.with_traceback(body.failure_traceback)
         outcome = self._conclude(attempt, fault)
         if isinstance(outcome, ServiceError):
-            outcome.request_id = request_id_of(attempt.headers, self._key)
+            answered, asked = (request_id_of(of.headers, self._key) for of in (attempt, attempt.request))
+            outcome.request_id = answered or asked
+        if isinstance(outcome, TransportError):
+            outcome.cause = _cause_class(fault, outcome.status)
         return outcome
 
     async def _exchange(self, attempt: _Attempt) -> None:
@@ -334,7 +280,8 @@ class Transport:
                 if attempt.upload:  # the ledger's step before the last byte took part of the time
                     scope.deadline = anyio.current_time() + patience
                 await _read(response, attempt)
-                is_kept = line is not None and await self._keep(line, attempt, anyio.current_time() - began)
+                if line is not None and "network_stream" in response.extensions:  # no answer of respx's, say
+                    is_kept = await self._keep(line, attempt, anyio.current_time() - began)
             finally:
                 if line is not None and not is_kept:
                     with anyio.CancelScope(shield=True):
@@ -347,8 +294,9 @@ class Transport:
         # adds the key, which hooks do not see
         request, timeouts = attempt.request, attempt.timeouts
         headers = [*request.headers.raw, self._key.header]
-        if attempt.upload:
+        if attempt.upload or self._given is not None:
             headers.append((b"Connection", b"close"))
+        if attempt.upload:
             timeouts = replace(timeouts, read=timeouts.read * _UPLOAD_READ_FACTOR)
         waits = {"connect": timeouts.connect, "read": timeouts.read, "write": timeouts.write, "pool": timeouts.connect}
         network = line.network if line and attempt.upload else None
@@ -359,10 +307,13 @@ class Transport:
         # returns None if a kept connection could not take the request; nothing was sent then
         transport = self._given or line
         assert transport is not None  # noqa: S101 - for mypy
+        request = self._wire_request(attempt, line)
         try:
-            return await transport.handle_async_request(self._wire_request(attempt, line))
+            if isinstance(transport, httpx.AsyncClient):
+                return await _send_by(transport, request)
+            return await transport.handle_async_request(request)
         except httpx.ConnectError as error:
-            if line is None or not isinstance(error.__cause__, _StaleError):
+            if line is None or not isinstance(error.__cause__, StaleError):
                 raise
             if await line.network.look():
                 await self.aclose()
@@ -422,11 +373,12 @@ class Transport:
         what = Phrase("the answer is compressed and damaged") if is_damaged else self._describe(fault, attempt.timeouts)
         said = Listed([asked, what], ": ")
         if isinstance(fault, _NEVER_SENT):
-            return NotSentError(Listed([said, Phrase(self._wording.unreachable)]))
+            kind = UnreachableError if is_free else NotSentError
+            return kind(Listed([said, Phrase(self._wording.unreachable)]))
         if status is None and not complete:
             return NotSentError(REQUEST_CUT_OFF, words=said, incomplete=Phrase(self._wording.incomplete))
         if is_free:
-            return UnavailableError(said, status=status, raw=raw[:RAW_KEPT])
+            return (_cause_class(fault, status) or UnavailableError)(said, status=status, raw=raw[:RAW_KEPT])
         return DoubtError(Listed([said, Phrase(self._wording.in_doubt)]), status=status, raw=raw[:RAW_KEPT])
 
     def _describe(self, fault: Exception | None, timeouts: Timeouts) -> str:
@@ -459,6 +411,17 @@ class Transport:
     def _tls_context(self) -> ssl.SSLContext:
         self._tls = self._tls or httpx.create_ssl_context()  # once, when needed: it takes 130 ms
         return self._tls
+
+
+async def _send_by(client: httpx.AsyncClient, request: httpx.Request) -> httpx.Response:
+    sender = copy(client)  # with the same transports; its hooks were called already, and must not see the key
+    sender.event_hooks, sender.cookies = {}, httpx.Cookies()
+    return await sender.send(request, stream=True, auth=None, follow_redirects=False)
+
+
+def _added_headers(client: httpx.AsyncClient) -> dict[str, str]:
+    added = {name: value for name, value in client.headers.items() if name not in _HTTPX_HEADERS}
+    return check_headers(added, "http_client")
 
 
 class _Line(httpx.AsyncHTTPTransport):
@@ -515,9 +478,18 @@ def _rest_after(seconds: float) -> float:
 def _shown_response(attempt: _Attempt, outcome: object) -> httpx.Response:
     # the body is unpacked already
     packed = ("content-encoding", "content-length", "transfer-encoding")
-    headers = {name: value for name, value in attempt.headers.items() if name not in packed}
+    kept = {name: value for name, value in attempt.headers.items() if name not in packed}
+    headers = httpx.Headers(kept, encoding="utf-8")  # a service may send other than ASCII
     content = outcome.body if isinstance(outcome, ServiceResponse) else bytes(attempt.content)
     return httpx.Response(attempt.status or 0, headers=headers, content=content, request=attempt.request)
+
+
+def _cause_class(fault: Exception | None, status: int | None) -> type[UnavailableError] | None:
+    if is_server_fault(status):
+        return ServerError
+    if isinstance(fault, httpx.TimeoutException | TimeoutError) and not isinstance(fault, _NEVER_SENT):
+        return ServiceTimeoutError
+    return ServiceConnectionError if isinstance(fault, httpx.TransportError | OSError) else None
 
 
 def _cause(error: Exception) -> Exception:
@@ -531,16 +503,24 @@ def _cause(error: Exception) -> Exception:
     return found
 
 
-def check_http(
-    http: HttpTransport | None, verify: Verify, app: object | None, proxy: object | None = None
-) -> HttpTransport | None:
-    """Return the caller's transport; raise :class:`UsageError` if other network options are given, too."""
-    if http is None:
+def check_http_client(
+    client: HttpClient | None, base: BaseUrl, verify: Verify, app: object | None, proxy: object | None = None
+) -> HttpClient | None:
+    """Return the caller's client; raise :class:`UsageError` if it has, or goes with, what it must not."""
+    if client is None:
         return None
-    if not isinstance(http, HttpTransport):
-        remedy = gettext("an httpx.AsyncBaseTransport, as httpx.AsyncHTTPTransport (to the blocking client, too)")
-        wrong_type("http", http, remedy)
+    if not isinstance(client, HttpClient):
+        remedy = gettext("an httpx.AsyncClient or httpx.AsyncBaseTransport (to the blocking client, too)")
+        wrong_type("http_client", client, remedy)
     if app is not None or verify is not True or proxy is not None:
         other = "app" if app is not None else "proxy" if proxy is not None else "verify"
-        raise UsageError(NETWORK_OPTION_REDUNDANT, option=Option("http"), other_option=Option(other))
-    return http
+        raise UsageError(NETWORK_OPTION_REDUNDANT, option=Option("http_client"), other_option=Option(other))
+    if isinstance(client, httpx.AsyncClient):
+        _added_headers(client)
+        part = "auth" if client.auth is not None else "params" if client.params else None
+        if part is not None:
+            raise UsageError(HTTP_CLIENT_ADDS, option=Option("http_client"), part=part)
+        is_led_away = client._transport_for_url(httpx.URL(base.origin)) is not client._transport
+        if is_led_away and base.is_loopback and client.trust_env and getproxies():
+            raise UsageError(HTTP_CLIENT_LEAVES, option=Option("http_client"))
+    return client

@@ -21,10 +21,10 @@ from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
-import httpx
 
 from bansong._version import __version__
 from bansong.base.errors import Problem, UsageError
+from bansong.base.http import httpx
 from bansong.base.messages import gettext
 from bansong.client.address import PORTS, RefusedAddressError, can_exist, is_loopback
 from bansong.client.errors import certificate_error, seconds_to_wait

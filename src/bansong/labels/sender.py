@@ -38,7 +38,7 @@ from bansong.base.schema import RECORD_COLUMNS
 from bansong.client.address import BaseUrl
 from bansong.client.client import Client
 from bansong.client.dispatcher import Halt, OutgoingRequest, Slot, Task
-from bansong.client.retries import Action, error_action
+from bansong.client.errors import Action, error_action
 from bansong.engine.protocol import LOOKUP
 from bansong.engine.records import ROW_ID, records
 from bansong.purchase.changes import (

@@ -18,7 +18,7 @@ import polars as pl
 from bansong.base.errors import DoubtError, Problem, ServiceError, ShapeError
 from bansong.base.messages import gettext
 from bansong.client.dispatcher import OutgoingRequest, Slot, Task
-from bansong.client.retries import Action, is_long_wait, may_pass
+from bansong.client.errors import Action, is_long_wait, may_pass
 from bansong.purchase import changes
 from bansong.purchase.ledger_file import StoredRequest
 from bansong.purchase.lookups import Lookup, PurchaseContext, as_lookups

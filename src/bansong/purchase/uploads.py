@@ -32,8 +32,8 @@ from bansong.base.errors import (
 )
 from bansong.base.messages import gettext, join_clauses
 from bansong.client.dispatcher import FAILURE_WEIGHT, Halt, HaltReason, OutgoingRequest, Slot, Task
+from bansong.client.errors import Action, error_action, is_redirect
 from bansong.client.evidence import JOB_IDS
-from bansong.client.retries import Action, error_action, is_redirect
 from bansong.purchase import changes
 from bansong.purchase.changes import JobFetched, JobLost, JobUnfetched, has_enough_answers
 from bansong.purchase.lookups import KEY, PurchaseContext, keys_of, scope_of, split, why_stopped

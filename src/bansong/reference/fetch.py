@@ -31,7 +31,7 @@ from bansong.base.messages import Option, gettext, ngettext
 from bansong.base.options import StatusOptions
 from bansong.base.schema import seoul_day
 from bansong.client.dispatcher import Dispatcher, Halt, OutgoingRequest, Slot, Task
-from bansong.client.retries import Action
+from bansong.client.errors import Action
 from bansong.reference.nts import MAX_NUMBERS, NtsClient, NtsKey, StatusReply
 from bansong.reference.status_store import DayAllowance, DayUsage, StatusStore, account_of
 

@@ -47,8 +47,8 @@ from bansong.client.address import BaseUrl
 from bansong.client.arguments import ten_digits
 from bansong.client.errors import RAW_KEPT, body_message, is_page, one_line
 from bansong.client.evidence import UnreadableError, parse_json
-from bansong.client.request import Timeouts, json_body, tls_context
-from bansong.client.transport import HttpTransport, Transport, Wording, check_http
+from bansong.client.request import Timeouts, json_body, request_id_of, tls_context
+from bansong.client.transport import HttpClient, Transport, Wording, check_http_client
 from bansong.engine.registry import STATUS_SCHEMA, observations
 from bansong.engine.text import day_expr
 
@@ -447,7 +447,7 @@ class NtsClient:
         concurrency: int = 8,
         timeout: float | Timeouts = _TIMEOUT_S,
         verify: bool | str | os.PathLike[str] | ssl.SSLContext = True,
-        http: HttpTransport | None = None,
+        http_client: HttpClient | None = None,
         app: object | None = None,
         today: Callable[[], date] = seoul_day,  # returns the day of the statuses
     ) -> None:
@@ -466,7 +466,7 @@ class NtsClient:
             concurrency=concurrency,
             timeouts=Timeouts.of(timeout),
             app=app,
-            http=check_http(http, verify, app),
+            http_client=check_http_client(http_client, base, verify, app),
             tls=tls_context(verify, base),
             wording=Wording(
                 self._subject,
@@ -509,6 +509,8 @@ class NtsClient:
             outcome.request_id = error.request_id
         else:
             outcome = read_reply(reply.body, reply.status, asked, day, self._subject)
+            if isinstance(outcome, ServiceError):
+                outcome.request_id = request_id_of(reply.headers, self._key)
         if isinstance(outcome, StatusReply):
             return outcome
         raise outcome  # outside of the handler, so that it has no context
@@ -518,7 +520,7 @@ class NtsClient:
         if status is not None and not 200 <= status < 300:
             return reply_error(self._subject, status, raw, error.retry_after)
         if isinstance(error, DoubtError):
-            return UnavailableError(str(error), status=status, raw=raw)
+            return (error.cause or UnavailableError)(str(error), status=status, raw=raw)
         if isinstance(error, ShapeError):
             return ShapeError(str(error), status=status, raw=raw)
         return error.with_traceback(None)

@@ -22,7 +22,7 @@ from bansong.base.cancel import CancelToken, run_async
 from bansong.base.errors import CertificateError, QuotaError, ServiceError, StoreError, TransportError
 from bansong.base.options import StatusOptions
 from bansong.base.schema import SEOUL
-from bansong.client.retries import Action, error_action, is_long_wait
+from bansong.client.errors import Action, error_action, is_long_wait
 from bansong.engine.local import Known, LocalEngine
 from bansong.engine.overlays import StatusOverlay
 from bansong.reference.fetch import StatusFetch, fetch_statuses, load_nts_key

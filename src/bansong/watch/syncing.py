@@ -20,7 +20,7 @@ from bansong.base.errors import LimitError, NotFoundError, RejectedError, Servic
 from bansong.base.messages import count_rows, current_language, gettext, gettext_of, ngettext
 from bansong.base.schema import Choice
 from bansong.client.dispatcher import Dispatcher, Halt, HaltReason, OutgoingRequest, Slot, Task
-from bansong.client.retries import Action, error_action
+from bansong.client.errors import Action, error_action
 from bansong.engine.local import ROW_PROBLEM, ROW_PROBLEMS
 from bansong.engine.records import DIGITS, RIGHT, ROW_ID
 from bansong.engine.text import is_blank
