@@ -86,11 +86,10 @@ RETURNED = {"company": 0.02, "sole trader": 0.2, "closed": 0.9}
 
 
 def invented_number(kind: str) -> str:
-    first = f"{chance.randrange(101, 900)}{'81' if kind == 'company' else '25'}{chance.randrange(1, 10_000):04d}"
-    total = sum(
-        int(digit) * weight
-        for digit, weight in zip(first, (1, 3, 7, 1, 3, 7, 1, 3, 5), strict=True)
-    )
+    middle = "81" if kind == "company" else "25"
+    first = f"{chance.randrange(101, 900)}{middle}{chance.randrange(1, 10_000):04d}"
+    weights = (1, 3, 7, 1, 3, 7, 1, 3, 5)
+    total = sum(int(digit) * weight for digit, weight in zip(first, weights, strict=True))
     return first + str(-(total + int(first[8]) * 5 // 10) % 10)
 
 
@@ -151,17 +150,7 @@ changed = learned.frame.with_columns(change=pl.col("after") - pl.col("before"))
 changed = changed.sort(
     pl.col("change").abs(), "feature", "level", descending=[True, False, False]
 ).head(8)
-columns = (
-    "feature",
-    "level",
-    "before",
-    "after",
-    "change",
-    "letters",
-    "bounced",
-    "expected",
-)
-changed.select(columns).to_pandas().round(1)
+changed.drop("expert").to_pandas().round(1)
 # %% [markdown] lang="en"
 # The new scorecard counts at once:
 # %% [markdown] lang="ko"
