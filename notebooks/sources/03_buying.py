@@ -3,7 +3,7 @@
 #
 # An outside service knows what the built-in engine cannot know. Each lookup is paid from a monthly quota. This notebook shows a plan, buys within a budget, goes on, reads the ledger of purchases, and settles a lookup whose result is unknown.
 #
-# It asks a fake service that runs on this computer, so nothing is paid. The answers of the fake are invented: do not wonder about them.
+# It asks a fake service that runs on this computer, so nothing is paid. The answers of the fake are invented: a status and an action need not agree.
 #
 # *한국어: [서비스에서 구매하기](03_buying.ko.ipynb)*
 # %% [markdown] lang="ko"
@@ -11,7 +11,7 @@
 #
 # 내장 엔진이 알 수 없는 것은 외부 검증 서비스가 압니다. 한 건 조회할 때마다 월 조회 한도에서 한 건이 과금됩니다. 이 노트북에서는 계획을 보고, 예산 안에서 사고, 이어서 사고, 구매 장부를 보고, 결과를 모르는 건을 정리합니다.
 #
-# 이 컴퓨터에서 실행되는 모형에 물으므로 아무것도 과금되지 않습니다. 모형의 답은 지어낸 것이므로 내용이 맞지 않아도 괜찮습니다.
+# 이 컴퓨터에서 실행되는 모형에 물으므로 아무것도 과금되지 않습니다. 모형의 답은 지어낸 것이므로 상태와 조치가 서로 맞지 않을 수 있습니다.
 #
 # *English: [Buying from the service](03_buying.ipynb)*
 # %%

@@ -49,12 +49,10 @@ bs.enrich(out / "large.parquet", out / "result.parquet", **data)
 # 결과도 흘려 읽습니다. 필요한 열만, 필요한 행만 읽습니다.
 # %%
 result = pl.scan_parquet(out / "result.parquet")
-mean = result.group_by("action").agg(
-    rows=pl.len(), mean_risk=pl.col("bounce_prob").mean().round(4)
-)
-mean.sort("rows", descending=True).collect(engine="streaming").to_pandas().fillna(
-    {"action": ""}
-)
+mean_risk = pl.col("bounce_prob").mean().round(4)
+by_action = result.group_by("action").agg(rows=pl.len(), mean_risk=mean_risk)
+answer = by_action.sort("rows", descending=True).collect(engine="streaming")
+answer.to_pandas().fillna({"action": ""})
 # %% [markdown] lang="en"
 # ## Many files, data in partitions
 #
@@ -80,12 +78,9 @@ bs.enrich([out / "parts"], out / "verified parts", **data)
 # %%
 engine = bs.LocalEngine(registry=sample / "registry.parquet")
 names = {"사업자등록번호": "b_no", "상호": "name", "주소": "address", "우편번호": "zipcode"}
-query = engine.verify(
-    pl.scan_parquet(out / "large.parquet").rename(names).head(1_000)
-).filter(grade="E")
-query.select("name", "biz_status", "bounce_prob").collect(engine="streaming").head(
-    3
-).to_pandas()
+rows = pl.scan_parquet(out / "large.parquet").rename(names).head(1_000)
+risky = engine.verify(rows).filter(grade="E").select("name", "biz_status", "bounce_prob")
+risky.collect(engine="streaming").head(3).to_pandas()
 # %% [markdown] lang="en"
 # ## Spark
 #
