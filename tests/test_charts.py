@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
@@ -17,7 +20,9 @@ from bansong.engine.risk.reasons import FEATURES
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.errors import UsageError
 from bansong.learning.report import calibration
-from bansong.run.charts import TILES, grades, regions
+from bansong.run import page_figures
+from bansong.run.charts import TILES, as_svg, grades, regions, waterfall
+from bansong.watch.report import Change, History
 from conftest import SAMPLE
 
 
@@ -118,6 +123,36 @@ def test_the_reliability_of_a_calibration_is_its_frame() -> None:
     assert shown.equals(found.frame.select(shown.columns))
     with pytest.raises(UsageError, match="nothing to compare"):
         calibration(rows.clear()).chart_reliability()
+
+
+def test_the_axis_of_a_history_names_each_time_once_in_korean_time() -> None:
+    """A tick where the watch begins and at each change: of times in one minute the last. No time has a zone."""
+    noon = datetime(2026, 11, 20, 3, tzinfo=UTC).timestamp()
+    for begun, changed, ticks in (
+        (noon, [noon + 5], ["20T12:00:05"]),
+        (noon - 86_400, [noon - 60, noon], ["19T12:00:00", "20T11:59:00", "20T12:00:00"]),
+        (None, [noon], ["19T12:00:00", "20T12:00:00"]),
+    ):
+        steps = zip(changed, "AB", "BD", strict=False)
+        history = History("id", "1248100998", "가", "D", begun, tuple(Change(at, *step, None) for at, *step in steps))
+        spec = history.chart().to_dict()
+        assert spec["layer"][0]["encoding"]["x"]["axis"]["values"] == [f"2026-11-{tick}.000" for tick in ticks]
+        assert f"2026-11-{ticks[-1]}" in [row["at"] for row in rows_of(spec, "at")]
+        drawn = as_svg(history.chart())
+        assert 1 <= len(re.findall("2026-11-[12][90]</", drawn)) == drawn.count(":00</") + drawn.count(":59</") <= 3
+
+
+def test_no_reason_is_cut() -> None:
+    """A long one takes several lines in the waterfall; one that begins with a number is counted by its label."""
+    long = "corrected automatically, and nothing else in the row confirms it: road 송도과햑로 → 송도과학로 (juso)"
+    spec = waterfall(pl.DataFrame({"reason": ["base", long], "points": [-50, 6]}), "title").to_dict()
+    (axis,) = [one["encoding"]["y"]["axis"] for one in spec["layer"] if "y" in one["encoding"]][:1]
+    lines = json.loads(axis["labelExpr"].removesuffix("[datum.value]"))
+    assert [" ".join(one) for one in lines] == ["base", long, "score"]
+    assert (len(lines[1]), max(map(len, lines[1])) <= 52, axis["labelLimit"]) == (2, True, 0)
+    reasons = ["[상태 +3] 1248100998: 서울 (nts)", "[status +3] closed (2026-01-02)", "[상호 -1] (주)가 (model)"]
+    frame = pl.DataFrame({"reasons": reasons})
+    assert frame.select(page_figures._first_reason()).to_series().to_list() == ["상태", "closed", "상호"]
 
 
 @pytest.mark.process

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import doctest
 import re
+import runpy
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import openpyxl
@@ -168,29 +171,61 @@ def test_the_example_of_labels_runs(sample_folder: Path, run: Callable[..., subp
     assert codes == [0, 0]
 
 
-NOTEBOOKS = {
-    "01_quickstart": ("발송 189", "시·도별 반송 위험", "확인이 필요한 이유"),
-    "02_statuses_and_addresses": ("국세청 280", "typo_repaired", "자동 보정(다른 항목으로는"),
-    "03_buying": ("(5, 50)", "in_doubt", "1건", "(262, 1)"),
-    "04_labels_and_learning": ("신규 270", "교체: ", "+1"),
-    "05_watch_and_changes": ("29곳이 이미 폐업", "다온늘봄물산", "새로 폐업 1곳, ", "빠진 거래처 2곳", "<svg"),
-    "06_ten_million_rows_and_spark": ("200,000", "행/초", "표 3개"),
-}
-"""Words that each notebook shows when it is executed."""
+NOTEBOOKS = [(path.stem, lang) for path in sorted((ROOT / "notebooks/sources").glob("*.py")) for lang in ("en", "ko")]
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
-@pytest.mark.timeout(60)
+@pytest.fixture(scope="module")
+def notebooks() -> SimpleNamespace:
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "notebooks" / "build.py")))
+
+
+def shown(book: Any) -> list[Any]:
+    """The texts that each cell shows; of a picture, that there is one."""
+    outputs = [[dict(output) for output in cell.get("outputs", [])] for cell in book.cells]
+    for output in chain(*outputs):
+        if "image/png" in output.get("data", {}):
+            output |= {"data": "a picture", "metadata": {}}
+    return outputs
+
+
+@pytest.mark.parametrize(("name", "lang"), NOTEBOOKS)
+@pytest.mark.timeout(120)
 @pytest.mark.process
-def test_the_notebooks_execute(name: str) -> None:
+def test_a_notebook_stores_what_it_shows_when_it_is_executed(name: str, lang: str, notebooks: SimpleNamespace) -> None:
+    """Else: ``python notebooks/build.py`` writes them again, and the difference is to be read."""
+    for module in ("time_machine", "PIL"):
+        pytest.importorskip(module, reason='their clock and pictures: pip install "bansong[dev]"')
     import nbformat
-    from nbclient import NotebookClient
 
-    notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
-    NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(ROOT / "notebooks")}}).execute()
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    assert [words for words in NOTEBOOKS[name] if words not in str(outputs)] == []
-    assert [output for output in outputs if output.get("name") == "stderr"] == []
+    stored = nbformat.read(notebooks.target(name, lang), as_version=4)
+    assert shown(notebooks.build(name, lang)) == shown(stored)
+
+
+def test_the_notebooks_are_their_sources_and_tell_nothing_of_a_machine(notebooks: SimpleNamespace) -> None:
+    """In two languages with the same code; with outputs and pictures that are small; and links that lead somewhere."""
+    folder = ROOT / "notebooks"
+    assert sorted(folder.glob("*.ipynb")) == sorted(notebooks.target(*one) for one in NOTEBOOKS)
+    code: dict[str, list[list[str]]] = {"en": [], "ko": []}
+    for name, lang in NOTEBOOKS:
+        path = notebooks.target(name, lang)
+        book, text = json_of(path), path.read_text(encoding="utf-8")
+        source = notebooks.read_source(name, lang)
+        cells = [(one["id"], one["cell_type"], "".join(one["source"]), one["metadata"]) for one in book["cells"]]
+        assert cells == [(one.id, one.cell_type, one.source, one.metadata) for one in source.cells], path
+        assert book["metadata"] == source.metadata
+        assert re.findall(r"(?:/tmp|/home|/root|/Users|/work)/|\b127\.0\.0\.1:\d|stderr|<svg|<script", text) == [], path
+        executed = [cell for cell in book["cells"] if cell["cell_type"] == "code" and not cell["metadata"]]
+        assert [cell["execution_count"] for cell in executed] == list(range(1, len(executed) + 1))
+        outputs = chain.from_iterable(cell["outputs"] for cell in executed)
+        pictures = [output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})]
+        drawn = sum("chart" in cell["source"][-1] or "waterfall" in cell["source"][-1] for cell in executed)
+        assert len(pictures) == drawn
+        assert all(1_000 < len("".join(picture)) * 3 / 4 <= 150_000 for picture in pictures), path
+        links = re.findall(r"\]\(([^)#:]+)\)", "\n".join(one[2] for one in cells if one[1] == "markdown"))
+        assert [link for link in links if not (folder / link).exists()] == [], path
+        code[lang].append([one[2].replace(f'LANG = "{lang}"', "LANG") for one in cells if one[1] == "code"])
+    assert code["en"] == code["ko"]
+    assert sum(path.stat().st_size for path in folder.glob("*.ipynb")) <= 2_500_000
 
 
 def test_the_sample_is_what_its_script_makes(tmp_path: Path, monkeypatch: object) -> None:
@@ -214,10 +249,3 @@ def test_the_example_of_a_pool_runs_as_a_script(sample_folder: Path) -> None:
     write(sample_folder / "pool.py", block + "    print(sum(table.num_rows for table in tables))\n")
     done = subprocess.run([sys.executable, "pool.py"], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.returncode) == ("300\n", 0), done.stderr
-
-
-def test_the_notebooks_store_no_outputs_and_each_is_executed() -> None:
-    found = {path.stem: json_of(path) for path in (ROOT / "notebooks").glob("*.ipynb")}
-    assert set(found) == set(NOTEBOOKS)
-    cells = [(name, cell) for name, book in found.items() for cell in book["cells"] if cell["cell_type"] == "code"]
-    assert [(name, cell["source"]) for name, cell in cells if cell["outputs"] or cell["execution_count"]] == []

@@ -49,7 +49,7 @@ def _segment(name: str, count: int, rows: int) -> str:
     colour, ink = GRADE_COLOURS.get(name, NEUTRAL), "#202124" if name in _DARK_INK else "#fff"
     label = name if name in GRADE_COLOURS and count / rows >= _MIN_LABELLED_SHARE else ""
     style = f"flex:{count} 0 0;background:{colour};color:{ink};text-align:center;line-height:1.6em;font-weight:600"
-    return f'<div title="{escape(f"{name} {count:,} ({count / rows:.1%})")}" style="{style}">{escape(label)}</div>'
+    return f'<span title="{escape(f"{name} {count:,} ({count / rows:.1%})")}" style="{style}">{escape(label)}</span>'
 
 
 def grade_badge(grade: str | None, probability: float | None) -> str:

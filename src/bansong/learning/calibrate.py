@@ -193,7 +193,7 @@ _FILLED: Final = re.compile(r"\([^()]*\{[^()]*\)|:.*|\s*\{\w+\}")
 
 def _format_level(row: Mapping[str, object]) -> str:
     texts = {name: one.ko for name, one in levels_of(Scorecard.load())} if current_language() == "ko" else {}
-    name = texts.get("{feature}.{level}".format(**row))
+    name = texts.get("{feature}.{level}".format(**row).removesuffix("."))  # the base has no level
     name = "{feature} {level}".format(**row).replace("_", " ").strip() if name is None else _FILLED.sub("", name)
     known = gettext("{bounced:,} of {letters:,} letters came back, {expected:,.1f} expected", **row)
     return f"{pad_text(name, 34)}{row['before']:+4d} → {row['after']:+4d}   {known}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from io import StringIO
+from textwrap import wrap
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -11,7 +12,7 @@ import polars as pl
 
 from bansong.base.errors import Problem, UsageError
 from bansong.base.messages import Lang, current_language, gettext, ngettext
-from bansong.base.schema import BETTER, GRADE_COLOURS, GRADES, LINE, NEUTRAL, WORSE
+from bansong.base.schema import BETTER, GRADE_COLOURS, GRADES, LINE, NEUTRAL, SEOUL, WORSE
 
 if TYPE_CHECKING:
     import altair as alt
@@ -86,8 +87,10 @@ TILES: Final = {  # tile of each level of the feature `region`
     "jeju": Tile(0, 4, "Jeju", "제주"),
 }
 
-_TILE: Final = 96
+_TILE: Final = 108
 _BAR: Final = 24  # pixels of a tile's side, and of a horizontal bar with its gap
+_LINE: Final = 14  # pixels of a label's further line
+_LETTERS: Final = 52  # in a line of a label, so that none is cut
 _HYPHEN: Final = "replace(datum.label, '\u2212', '-')"  # many Korean fonts have no minus sign
 
 
@@ -188,8 +191,10 @@ def waterfall(frame: pl.DataFrame, title: str, subtitle: str = "") -> alt.LayerC
     """Draw how points add up to a score, from ``reason`` and ``points`` in order: a bar each, then the score."""
     alt = altair()
     steps = waterfall_steps(frame)
+    reasons = [wrap(reason, _LETTERS) or [""] for reason in steps["reason"]]
+    bare = {"ticks": False, "domain": False}
     base = alt.Chart(steps).encode(
-        alt.Y("step:O", title=None, sort=None, axis=alt.Axis(labelExpr=_labels(steps), ticks=False, domain=False)),
+        alt.Y("step:O", title=None, sort=None, axis=alt.Axis(labelExpr=_labels(reasons), labelLimit=0, **bare)),
         tooltip=[
             alt.Tooltip("reason:N", title=gettext("reason")),
             alt.Tooltip("points:Q", title=gettext("points"), format="+d"),
@@ -204,7 +209,7 @@ def waterfall(frame: pl.DataFrame, title: str, subtitle: str = "") -> alt.LayerC
     )
     labels = base.mark_text(align="left", dx=4, fontSize=12).encode(alt.X("right:Q"), alt.Text("written:N"))
     zero = alt.Chart(pl.DataFrame({"at": [0]})).mark_rule(color="#bdc1c6").encode(alt.X("at:Q"))
-    size = {"width": WIDTH - 120, "height": _BAR * steps.height}
+    size = {"width": WIDTH - 120, "height": (_BAR + _LINE * (max(map(len, reasons)) - 1)) * steps.height}
     return apply_style((zero + bars + labels).properties(title=alt.TitleParams(title, subtitle=subtitle), **size))
 
 
@@ -223,19 +228,29 @@ def waterfall_steps(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _labels(steps: pl.DataFrame) -> str:
+def _labels(reasons: list[list[str]]) -> str:
     # the axis holds places, since two reasons may have the same text
     import json
 
-    return f"{json.dumps(steps['reason'].to_list(), ensure_ascii=False)}[datum.value]"
+    return f"{json.dumps(reasons, ensure_ascii=False)}[datum.value]"
 
 
 def grade_history(frame: pl.DataFrame, levels: list[str], title: str) -> alt.LayerChart:
     """Draw grades over time as steps."""
-    # ``frame``: ``at`` (Datetime), ``grade``, ``said`` (text on a change, or null); ``levels``: grades, the best first
+    # ``frame``: ``at`` (Datetime with a zone), ``grade``, ``said`` (text on a change, or null), lastly the line's end;
+    # ``levels``: grades, the best first
     alt = altair()
+    # Korean time without a zone: a browser draws it as it stands, in whatever zone it is
+    frame = frame.with_columns(pl.col("at").dt.convert_time_zone(str(SEOUL)).dt.replace_time_zone(None))
+    ticks = frame.head(-1).unique(pl.col("at").dt.truncate("1m"), keep="last", maintain_order=True)
+    axis = alt.Axis(
+        values=ticks["at"].dt.strftime("%Y-%m-%dT%H:%M:%S%.3f").to_list(),
+        labelExpr="[timeFormat(datum.value, '%Y-%m-%d'), timeFormat(datum.value, '%H:%M')]",
+        labelOverlap="greedy",
+        labelAngle=0,
+    )
     base = alt.Chart(frame).encode(
-        alt.X("at:T", title=None, axis=alt.Axis(format="%Y-%m-%d", labelOverlap=True, labelAngle=0, tickCount=5)),
+        alt.X("at:T", title=None, axis=axis),
         alt.Y("grade:N", scale=alt.Scale(domain=levels), sort=levels, title=gettext("grade"), axis=alt.Axis(grid=True)),
     )
     tooltip: Any = alt.Tooltip("said:N", title=gettext("change"))

@@ -89,7 +89,8 @@ COLUMNS: Final = (  # columns that a page needs; missing ones are null
     *("fixed_address", "reasons", "row_status"),
 )
 _COUNTED: Final = {"row_status": ROW_STATUSES, "biz_status": BIZ_STATUSES, "grade": GRADES, "action": ACTIONS}
-_REASON: Final = r"^\[[^\]]+\] ([^(:→|]+)"  # first reason, up to a date in brackets or an address after a colon
+_REASON: Final = r"^\[[^\]]+\] ([^(:→|]*\p{L}[^(:→|]*)"  # the first, up to a date in brackets, an address after a colon
+_LABEL: Final = r"^\[(\S+)"  # of a reason that has no words so far: the rest may be private
 _CHANGE: Final = r"\[address [+-][0-9]+\] [^|:]*: ([^|]*?) \(juso\)"  # difference between an address and its correction
 _DAY: Final = r"\((?:registry|nts), ([0-9]{4}-[0-9]{2}-[0-9]{2})\)"
 _MAX_REASON_CHARACTERS: Final = 60
@@ -205,7 +206,8 @@ def _is_corrected() -> pl.Expr:
 
 
 def _first_reason() -> pl.Expr:
-    said = pl.col("reasons").str.extract(_REASON).str.replace_all(r"\p{N}{5,}", "…")
+    reasons = pl.col("reasons").str
+    said = pl.coalesce(reasons.extract(_REASON), reasons.extract(_LABEL)).str.replace_all(r"\p{N}{5,}", "…")
     return said.str.strip_chars().str.slice(0, _MAX_REASON_CHARACTERS)
 
 
