@@ -1,4 +1,4 @@
-"""What the package index shows beside pyproject.toml: links to the repository, and README with links that lead there."""
+"""What the package index shows beside pyproject.toml: the repository, and README with links that lead there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGES = {
 class RepositoryHook(MetadataHookInterface):
     """Fills ``urls`` and ``readme`` from the one address in pyproject.toml; without it, README stays as it is."""
 
-    def update(self, metadata: dict[str, Any]) -> None:
+    def update(self, metadata: dict[str, Any]) -> None:  # noqa: D102 (of the interface)
         repository, tag = self.config["repository"], f"v{metadata['version']}"
         readme = (Path(self.root) / "README.md").read_text(encoding="utf-8")
         metadata["urls"] = {}
