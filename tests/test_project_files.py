@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+import bansong as bs
 from conftest import ROOT
 
 
@@ -62,6 +65,27 @@ def test_contributors_and_workflows_name_the_stages_of_ci() -> None:
     refused = subprocess.run([".ci/run", "ruff", "no-stage"], cwd=ROOT, capture_output=True, text=True)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "no-stage" in refused.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there is no bash for sure")
+def test_a_release_is_refused_that_is_not_what_its_tag_says(tmp_path: Path) -> None:
+    """Before anything is built: another version, a changelog without the day, links to another address."""
+    for name in (".ci/package", "pyproject.toml", "CHANGELOG.md", "src/bansong/_version.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    forge = {"GITHUB_SERVER_URL": "https://forge.example", "GITHUB_REPOSITORY": "owner/bansong"}
+
+    def refusal(tag: str) -> str:
+        env = os.environ | forge | {"GITHUB_REF_TYPE": "tag", "GITHUB_REF_NAME": tag}
+        done = subprocess.run([tmp_path / ".ci/package"], env=env, capture_output=True, text=True)
+        assert (done.returncode, (tmp_path / "dist").exists()) == (1, False), done.stderr
+        return done.stderr
+
+    assert "another version" in refusal("v99.0.0")
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {bs.__version__} - unreleased\n", "utf-8")
+    assert "no heading with the day" in refusal(f"v{bs.__version__}")
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {bs.__version__} - 2026-12-01\n", "utf-8")
+    assert "set 'https://forge.example/owner/bansong'" in refusal(f"v{bs.__version__}")
 
 
 def test_the_forms_ask_and_the_hooks_are_of_this_environment() -> None:
