@@ -300,40 +300,62 @@ def test_the_compose_file_agrees_with_the_image_and_the_command(tmp_path: Path) 
     assert (done.exit_code, "/lists/customers.toml" in done.output) == (2, True), done.output
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="`date -d` is GNU's")
-def test_the_nightly_script_runs_the_job_tells_and_ends_when_asked(tmp_path: Path) -> None:
-    """As cron would, at its time and not before; secrets are files, the log says how the run ended."""
+NEEDS_GNU_DATE = pytest.mark.skipif(sys.platform != "linux", reason="`date -d` is GNU's")
+
+
+@contextlib.contextmanager
+def nightly(folder: Path, program: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
+    """The script with a job that is due in two seconds; ``program`` stands for `bansong`."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / "bansong").write_text(f"#!/bin/sh\n{program}\n", "utf-8")
+    (folder / "bin" / "bansong").chmod(0o700)
+    noon = "AAA0" if 6 <= time.gmtime().tm_hour < 18 else "BBB-12"  # a zone in which midnight is far
+    paths = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "SECRETS": str(folder / "secrets")}
+    env = os.environ | paths | {"TZ": noon}
+    command = ["sh", DEPLOY / "cron" / "nightly", date("+2 seconds", "+%T", env), folder / "job.toml", "--log-json"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            yield process, env
+        finally:
+            process.terminate()  # with its sleep
+
+
+@NEEDS_GNU_DATE
+def test_the_nightly_script_runs_the_job_and_tells_how_it_ended(tmp_path: Path) -> None:
+    """As cron would, at its time and not before, and then again the next day; secrets are files."""
     (tmp_path / "secrets").mkdir()
-    (tmp_path / "bin").mkdir()
-    program = tmp_path / "bin" / "bansong"
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m bansong "$@"\n', "utf-8")
-    program.chmod(0o700)
-    (tmp_path / "in.csv").write_text(
-        "사업자번호,상호,주소\n124-81-00998,삼성전자,경기 수원시 영통구 삼성로 129\n", "utf-8"
-    )
+    customers = "사업자번호,상호,주소\n124-81-00998,삼성전자,경기 수원시 영통구 삼성로 129\n"
+    (tmp_path / "in.csv").write_text(customers, "utf-8")
     notify = "[notify]\nwhen = 'always'\nwebhook_env = 'HOOK_URL'\n"
     (tmp_path / "job.toml").write_text(f"[[inputs]]\npath = 'in.csv'\n[output]\npath = 'out.csv'\n{notify}", "utf-8")
-    noon = "AAA0" if 6 <= time.gmtime().tm_hour < 18 else "BBB-12"  # a zone in which midnight is far
-    env = os.environ | {"PATH": f"{program.parent}:{os.environ['PATH']}", "SECRETS": str(tmp_path / "secrets")}
-    env["TZ"] = noon
     with receiving() as receiver:
         (tmp_path / "secrets" / "HOOK_URL").write_text(f"{receiver.url}\n", "utf-8")
-        at = date("+2 seconds", "+%T", env)
-        command = ["sh", DEPLOY / "cron" / "nightly", at, tmp_path / "job.toml", "--log-json"]
-        with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        with nightly(tmp_path, f'exec {shlex.quote(sys.executable)} -m bansong "$@"') as (process, env):
             assert process.stdout is not None
             lines = [process.stdout.readline()]
             assert not (tmp_path / "out.csv").exists()
-            while not lines[-1].startswith(f"nightly: bansong run {tmp_path / 'job.toml'} ended"):
+            while not lines[-1].startswith("nightly: bansong run"):
                 assert lines[-1], lines
                 lines.append(process.stdout.readline())
-            assert lines[-1].endswith("exit code 0\n"), lines
+            assert lines[-1] == f"nightly: bansong run {tmp_path / 'job.toml'} ended with exit code 0\n", lines
             assert process.stdout.readline() == lines[0].replace(lines[0].split()[-2], date("tomorrow", "+%F", env))
             process.terminate()
-            assert process.wait(timeout=10) == 128 + signal.SIGTERM
+            assert process.wait(timeout=60) == 128 + signal.SIGTERM
     assert len(receiver.received) == 1
     assert [json.loads(line)["exit_code"] for line in lines if line.startswith("{")] == [0, 0]
     assert (tmp_path / "out.csv").read_text("utf-8-sig").startswith("사업자번호,상호,주소,biz_status")
+
+
+@NEEDS_GNU_DATE
+def test_the_nightly_script_lets_a_run_end_in_good_order(tmp_path: Path) -> None:
+    program = "trap 'echo in good order; exit 130' TERM; echo began; while :; do sleep 0.05; done"
+    with nightly(tmp_path, program) as (process, _):
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)][1] == "began\n"
+        process.terminate()
+        said = process.stdout.read().splitlines()
+        assert said == ["in good order", "nightly: asked to stop; exit code 130"]
+        assert process.wait(timeout=60) == 128 + signal.SIGTERM
 
 
 def date(when: str, form: str, env: dict[str, str]) -> str:
