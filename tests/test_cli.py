@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -333,3 +334,21 @@ def test_one_business_is_shown_or_printed_as_json(run: Run) -> None:
     assert (answer["biz_status"], answer["bounce_prob"]) == ("unknown", None)
     wrong = run("verify", "12345")
     assert (wrong.returncode, "fewer than ten digits" in wrong.stdout) == (2, True)
+
+
+def test_the_sample_is_written_once_and_the_command_that_is_named_runs(run: Run, tmp_path: Path) -> None:
+    done = run("sample", "my sample")
+    assert (done.returncode, done.stdout) == (0, "")
+    written = {path.name: path.read_bytes() for path in (tmp_path / "my sample").iterdir()}
+    assert {"customers.xlsx", "registry.parquet", "gazetteer.parquet", "outcomes.csv"} < written.keys()
+    assert written == {name: (SAMPLE / name).read_bytes() for name in written}
+    assert sum(map(len, written.values())) < 1_000_000
+    program, *words = shlex.split(done.stderr.split(maxsplit=2)[2])
+    assert (program, run(*words).returncode) == ("bansong", 0)
+    assert (tmp_path / "my sample" / "customers.enriched.xlsx").exists()
+    (tmp_path / "my sample" / "customers.csv").write_text("mine")
+    for folder in ("my sample", "my sample/customers.csv"):
+        assert (run("sample", folder).returncode, run("sample", folder).stdout) == (2, "")
+    assert (tmp_path / "my sample" / "customers.csv").read_text() == "mine"
+    assert run("sample").returncode == 0
+    assert (tmp_path / "sample_data" / "customers.json").exists()

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from bansong.server.job_files import _LARGE_SECONDS
 from bansong.server.settings import Settings, load_plans
 from bansong.testing import FakeNts, serve
 from conftest import ROOT, SAMPLE
+from hooks import receiving
 from serving import HTTP, Account, Served, ServedProcess, make_key, served, wait_until
 
 DEPLOY = ROOT / "deploy"
@@ -195,12 +197,169 @@ def test_the_container_is_built_and_serves(tmp_path: Path) -> None:
     command = [*build, "-f", "deploy/Containerfile", "-t", "bansong-test", "."]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr[-2000:]
-    run = [*tool, "run", "--rm", "--network=host", "--read-only", "--tmpfs", "/tmp", "bansong-test"]
+    run = [*tool, "run", "--rm", "--network=host", "--read-only", "--tmpfs", "/tmp"]
+    enrich_and_serve([*run, "bansong-test"], [*run, "--entrypoint", "sh", "bansong-test"], tmp_path)
+
+
+def enrich_and_serve(program: list[str], shell: list[str], folder: Path) -> None:
+    """The image's command on its own sample, and its service."""
+    job = "cd $(mktemp -d) && bansong sample && bansong enrich sample_data/customers.csv && rm -r sample_data"
+    done = subprocess.run([*shell, "-c", job], capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "300" in done.stderr
     words = [*container_words("^CMD"), "--port", "0", "--metrics-port", "0"]
-    process = ServedProcess(tmp_path / "unused", command=[*run, *words])
+    process = ServedProcess(folder / "unused", command=[*program, *words], folder=folder)
     url = process.start().replace("0.0.0.0", "127.0.0.1")
     assert HTTP.get(f"{url}/healthz").json() == {"status": "ok"}
     assert process.stop() == 0, process.state()
+
+
+def container_steps() -> list[tuple[str, str]]:
+    text = re.sub(r"^\s*#.*\n", "", (DEPLOY / "Containerfile").read_text(encoding="utf-8"), flags=re.M)
+    lines = text.replace("\\\n", " ").splitlines()
+    return [(line.partition(" ")[0], line.partition(" ")[2]) for line in lines if line]
+
+
+class Steps:
+    """Takes a Containerfile's instructions without a builder: below ``root``, which stands for the image's root."""
+
+    def __init__(self, place: Path) -> None:
+        self.root, self.first, self.folder, self.env = place / "root", place / "first", place, dict(os.environ)
+        self.env |= {"PYTHONPATH": "", "PIP_NO_COMPILE": "1"}
+
+    def inside(self, words: str) -> str:
+        return re.sub(r"(?<![\w./])/(?=(opt|data|source)\b)", f"{self.root}/", words)
+
+    def do_from(self, _: str) -> None:
+        if self.root.exists():  # a stage begins with nothing of the one before
+            self.root.rename(self.first)
+        self.root.mkdir()
+
+    def do_copy(self, words: str) -> None:
+        origin = self.first if words.startswith("--from=build ") else ROOT
+        *sources, target = words.removeprefix("--from=build ").split()
+        place = Path(self.inside(target))
+        for source in (origin / one.lstrip("/") for one in sources):
+            if source.is_dir():
+                shutil.copytree(source, place, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                assert target.endswith("/")
+                place.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source, place)
+
+    def do_run(self, words: str) -> None:
+        words = words if os.geteuid() == 0 else re.sub(r" -[og] \d+", "", words)
+        done = subprocess.run(["sh", "-euc", self.inside(words)], env=self.env, capture_output=True, text=True)
+        if "No matching distribution" in done.stderr:
+            pytest.skip("no package index is reached")
+        assert done.returncode == 0, (words, done.stderr[-2000:])
+
+    def do_env(self, words: str) -> None:
+        for pair in shlex.split(self.inside(words)):
+            name, _, value = pair.partition("=")
+            self.env[name] = value.replace("$PATH", self.env["PATH"])
+
+    def do_user(self, words: str) -> None:
+        assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", words)
+
+    def do_workdir(self, words: str) -> None:
+        self.folder = Path(self.inside(words))
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.name != "posix", reason="an image is POSIX's")
+def test_the_steps_of_the_container_are_taken_without_a_builder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = Steps(tmp_path)
+    for instruction, words in container_steps():
+        if instruction not in {"ARG", "VOLUME", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"}:
+            getattr(steps, f"do_{instruction.lower()}")(words)
+    for name, value in steps.env.items():
+        monkeypatch.setenv(name, value)
+    (name,) = container_words("^ENTRYPOINT")
+    assert shutil.which(name) == str(steps.root / "opt/bansong/bin/bansong")
+    enrich_and_serve([name], ["sh"], steps.folder)
+    assert (steps.root / "data" / "service.sqlite").exists()
+
+
+# --------------------------------------------------------------------------------------------------- every night
+
+
+def test_the_compose_file_agrees_with_the_image_and_the_command(tmp_path: Path) -> None:
+    nightly = yaml.safe_load((DEPLOY / "cron" / "compose.yaml").read_text(encoding="utf-8"))["services"]["nightly"]
+    image = dict(container_steps())
+    assert nightly["user"] == image["USER"]
+    assert (nightly["read_only"], nightly["cap_drop"]) == (True, ["ALL"])
+    assert f"state:{image['VOLUME']}" in nightly["volumes"]
+    assert (DEPLOY / "cron" / nightly["build"]["context"]).resolve() == ROOT
+    shell, script, at, *words = nightly["entrypoint"]
+    assert (shell, f".{script}:{script}:ro" in nightly["volumes"]) == ("/bin/sh", True)
+    assert re.fullmatch(r"\d\d:\d\d", at)
+    done = CliRunner().invoke(app, ["run", *words])  # its options exist; its job file is not here
+    assert (done.exit_code, "/lists/customers.toml" in done.output) == (2, True), done.output
+
+
+NEEDS_GNU_DATE = pytest.mark.skipif(sys.platform != "linux", reason="`date -d` is GNU's")
+
+
+@contextlib.contextmanager
+def nightly(folder: Path, program: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
+    """The script with a job that is due in two seconds; ``program`` stands for `bansong`."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / "bansong").write_text(f"#!/bin/sh\n{program}\n", "utf-8")
+    (folder / "bin" / "bansong").chmod(0o700)
+    noon = "AAA0" if 6 <= time.gmtime().tm_hour < 18 else "BBB-12"  # a zone in which midnight is far
+    paths = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "SECRETS": str(folder / "secrets")}
+    env = os.environ | paths | {"TZ": noon}
+    command = ["sh", DEPLOY / "cron" / "nightly", date("+2 seconds", "+%T", env), folder / "job.toml", "--log-json"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            yield process, env
+        finally:
+            process.terminate()  # with its sleep
+
+
+@NEEDS_GNU_DATE
+def test_the_nightly_script_runs_the_job_and_tells_how_it_ended(tmp_path: Path) -> None:
+    """As cron would, at its time and not before, and then again the next day; secrets are files."""
+    (tmp_path / "secrets").mkdir()
+    customers = "사업자번호,상호,주소\n124-81-00998,삼성전자,경기 수원시 영통구 삼성로 129\n"
+    (tmp_path / "in.csv").write_text(customers, "utf-8")
+    notify = "[notify]\nwhen = 'always'\nwebhook_env = 'HOOK_URL'\n"
+    (tmp_path / "job.toml").write_text(f"[[inputs]]\npath = 'in.csv'\n[output]\npath = 'out.csv'\n{notify}", "utf-8")
+    with receiving() as receiver:
+        (tmp_path / "secrets" / "HOOK_URL").write_text(f"{receiver.url}\n", "utf-8")
+        with nightly(tmp_path, f'exec {shlex.quote(sys.executable)} -m bansong "$@"') as (process, env):
+            assert process.stdout is not None
+            lines = [process.stdout.readline()]
+            assert not (tmp_path / "out.csv").exists()
+            while not lines[-1].startswith("nightly: bansong run"):
+                assert lines[-1], lines
+                lines.append(process.stdout.readline())
+            assert lines[-1] == f"nightly: bansong run {tmp_path / 'job.toml'} ended with exit code 0\n", lines
+            assert process.stdout.readline() == lines[0].replace(lines[0].split()[-2], date("tomorrow", "+%F", env))
+            process.terminate()
+            assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    assert len(receiver.received) == 1
+    assert [json.loads(line)["exit_code"] for line in lines if line.startswith("{")] == [0, 0]
+    assert (tmp_path / "out.csv").read_text("utf-8-sig").startswith("사업자번호,상호,주소,biz_status")
+
+
+@NEEDS_GNU_DATE
+def test_the_nightly_script_lets_a_run_end_in_good_order(tmp_path: Path) -> None:
+    program = "trap 'echo in good order; exit 130' TERM; echo began; while :; do sleep 0.05; done"
+    with nightly(tmp_path, program) as (process, _):
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)][1] == "began\n"
+        process.terminate()
+        said = process.stdout.read().splitlines()
+        assert said == ["in good order", "nightly: asked to stop; exit code 130"]
+        assert process.wait(timeout=60) == 128 + signal.SIGTERM
+
+
+def date(when: str, form: str, env: dict[str, str]) -> str:
+    return subprocess.check_output(["date", "-d", when, form], env=env, text=True).strip()
 
 
 # ---------------------------------------------------------------------------------------------------------- alerts

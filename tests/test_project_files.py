@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 import tomllib
+from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+import bansong as bs
 from conftest import ROOT
-
-RUN = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 def yaml_of(path: str) -> Any:
@@ -37,23 +41,51 @@ def test_the_suite_runs_on_all_systems_and_pythons() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     stated = {one.rsplit(" ", 1)[1] for one in project["classifiers"] if re.search(r"Python :: 3\.\d+$", one)}
     lowest = project["requires-python"].removeprefix(">=")
-    assert stated <= set(matrix["python"])
+    assert stated == set(matrix["python"])
     assert {(one["os"].split("-")[0], one["python"]) for one in matrix["include"]} == {
         ("windows", lowest),
         ("macos", lowest),
     }
 
 
+@pytest.mark.skipif(os.name != "posix", reason="there is no bash for sure")
 def test_contributors_and_workflows_name_the_stages_of_ci() -> None:
+    """The page has each stage, in its order; a workflow has some of them, a pull request the quick ones."""
+    listed = subprocess.run([".ci/run", "--list"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    stages = [line.split()[0] for line in listed.splitlines()]
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     table = page.split("## One stage of CI")[1].split("## ")[0]
-    commands = [one for line in re.findall(r"^\| .* \| `(.*?)`", table, flags=re.M) for one in line.split(" && ")]
-    assert len(commands) == 12
-    assert [one for one in commands if not one.startswith(".ci/") and one not in RUN] == []
-    assert all((ROOT / one.split()[0]).is_file() for one in commands if one.startswith(".ci/"))
-    assert len(re.findall(r"^\.ci/lowest tests/", RUN, flags=re.M)) == 1  # the workflow takes this line
-    checks = {step.get("run") for step in jobs()["checks"]["steps"]}
-    assert set(commands[:5]) <= checks
+    rows = re.findall(r"^\| (`.*?) \|", table, flags=re.M)
+    assert [name for row in rows for name in re.findall(r"`(\w+)`", row)] == stages
+    commands = [step["run"] for job in jobs().values() for step in job.get("steps", ()) if "run" in step]
+    given = [words.split("#")[0].split()[1:] for words in commands if words.startswith(".ci/run")]
+    assert ["ruff", "mypy", "layers", "documentation"] in given
+    assert {name for names in given for name in names} <= set(stages)
+    assert [] in given  # all of them
+    refused = subprocess.run([".ci/run", "ruff", "no-stage"], cwd=ROOT, capture_output=True, text=True)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "no-stage" in refused.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there is no bash for sure")
+def test_a_release_is_refused_that_is_not_what_its_tag_says(tmp_path: Path) -> None:
+    """Before anything is built: another version, a changelog without the day, links to another address."""
+    for name in (".ci/package", "pyproject.toml", "CHANGELOG.md", "src/bansong/_version.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    forge = {"GITHUB_SERVER_URL": "https://forge.example", "GITHUB_REPOSITORY": "owner/bansong"}
+
+    def refusal(tag: str) -> str:
+        env = os.environ | forge | {"GITHUB_REF_TYPE": "tag", "GITHUB_REF_NAME": tag}
+        done = subprocess.run([tmp_path / ".ci/package"], env=env, capture_output=True, text=True)
+        assert (done.returncode, (tmp_path / "dist").exists()) == (1, False), done.stderr
+        return done.stderr
+
+    assert "another version" in refusal("v99.0.0")
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {bs.__version__} - unreleased\n", "utf-8")
+    assert "no heading with the day" in refusal(f"v{bs.__version__}")
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {bs.__version__} - 2026-12-01\n", "utf-8")
+    assert "set 'https://forge.example/owner/bansong'" in refusal(f"v{bs.__version__}")
 
 
 def test_the_forms_ask_and_the_hooks_are_of_this_environment() -> None:

@@ -263,7 +263,7 @@ _MODULES: Final = {  # of :mod:`bansong.cli`, with the names of their commands
     "learning": ("label", "calibrate", "model"),
     "watch": ("watch",),
     "upkeep": ("me", "ledger", "resolve", "doctor", "forget"),
-    "data": ("data",),
+    "data": ("sample", "data"),
     "settings": ("config", "setup"),
     "serve": ("serve", "app", "notices"),
     "keys": ("keys",),

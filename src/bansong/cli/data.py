@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
+from subprocess import list2cmdline
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bansong.base.errors import Problem, UsageError
+from bansong.base.errors import OutputError, Problem, UsageError
 from bansong.base.files import installed_path
 from bansong.base.messages import gettext, gettext_noops
 from bansong.base.options import ReadOptions
-from bansong.base.publish import make_folder
+from bansong.base.publish import make_folder, publish_file
 from bansong.cli.console import print_json, progress_shown, say_columns, say_table, show_summary
 from bansong.cli.options import (
     DAY,
@@ -35,7 +37,9 @@ if TYPE_CHECKING:
 GAZETTEER_OPTION_ALONE: Final = Problem(
     "cli.gazetteer_option_alone", "--gazetteer needs --addresses: where the address files are"
 )
+SAMPLE_THERE: Final = Problem("cli.sample_there", "{path}: is there already; name another folder for the sample")
 
+_PACKAGE: Final = Path(__file__).parents[1]
 _REGISTRY_ROLES: Final = ("b_no", "status", "since", "opened", "as_of", "taxation", "merged", "name")
 _STATES: Final = gettext_noops("refreshed", "current")
 
@@ -240,3 +244,26 @@ def apply_review(review: Path, by: str | None, store: Path | None, as_json: bool
 
     report = apply(review, by=by, store=store)
     show_summary(report, as_json)
+
+
+@click.command(short_help="Write the files of the sample, to try bansong with.")
+@click.argument("folder", type=PATH, default="sample_data", metavar="[DIR]")
+def sample(folder: Path) -> None:
+    """Write a made-up list of customers, with a registry and a gazetteer for it, into DIR (default: sample_data).
+
+    No file is overwritten. The businesses do not exist.
+    """
+    # a checkout has them beside src, with the script that makes them and outputs of runs
+    places = (_PACKAGE / "sample_data", _PACKAGE.parents[1] / "sample_data")
+    found = next(place for place in places if place.is_dir())
+    sources = sorted(one for one in found.iterdir() if "." not in one.stem and one.suffix not in ("", ".py"))
+    if there := next((folder / one.name for one in sources if (folder / one.name).exists()), None):
+        raise OutputError(SAMPLE_THERE, path=there)
+    make_folder(folder)
+    for source in sources:
+        with publish_file(folder / source.name) as temporary:
+            shutil.copyfile(source, temporary)
+    names = ("customers.xlsx", "registry.parquet", "gazetteer.parquet")
+    file, registry, gazetteer = ((folder / name).as_posix() for name in names)
+    words = list2cmdline([file, "--registry", registry, "--gazetteer", gazetteer])
+    say_table([(gettext("now try"), gettext("bansong enrich {file}", file=words))])

@@ -90,7 +90,7 @@ def request_id_of(headers: Mapping[str, str], key: SecretKey) -> str | None:
 
 @cache
 def user_agent() -> str:
-    """Return the User-Agent header, for instance ``bansong/0.1.0 (CPython 3.11.7; Linux)``."""
+    """Return the User-Agent header, for instance ``bansong/0.2.0 (CPython 3.11.7; Linux)``."""
     runtime = f"{platform.python_implementation()} {platform.python_version()}"
     return f"bansong/{__version__} ({runtime}; {platform.system() or 'unknown'})"
 

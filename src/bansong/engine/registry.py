@@ -180,8 +180,8 @@ class Registry:
             reason = str(error).splitlines()[0]
             raise RegistryError(REGISTRY_DAMAGED, path=self.path, reason=reason) from error
 
-    def __getstate__(self) -> list[Any]:
-        return [self.path, self.version, self.rows, self.more, {}]  # another process reads the columns again
+    def __reduce__(self) -> tuple[object, ...]:  # not __getstate__: before Python 3.11.4 the dataclass replaces it
+        return Registry, (self.path, self.version, self.rows, self.more)  # another process reads the columns again
 
     def attach(self, frame: pl.LazyFrame, key: str, *, names: bool = True) -> pl.LazyFrame:
         """Add the columns :data:`ATTACHED` and :attr:`more` by the number in ``key`` (UInt64); null if unknown."""
