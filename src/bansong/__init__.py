@@ -10,10 +10,10 @@ The public names below are loaded on first use, so that ``import bansong`` and `
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 from bansong._version import __version__ as __version__
-from bansong.base.before_polars import register_with_polars as _register_with_polars
 
 if TYPE_CHECKING:
     from bansong import watch as watch
@@ -122,4 +122,12 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-_register_with_polars()
+def _is_bansong_starting() -> bool:
+    # `python -m bansong`: while Python looks for the module, sys.argv[0] is "-m"
+    is_module = sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)].removeprefix("-m").split(".")[0] == "bansong"
+    return is_module or "_bansong_start" in sys.modules
+
+
+if not _is_bansong_starting():  # decision 003
+    from bansong.base import after_fork as _after_fork  # noqa: F401 - which watches forks from now on
+    from bansong.base import business_number as _business_number  # noqa: F401 - which adds `brn` to polars

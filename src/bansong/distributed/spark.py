@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Unpack
 
+from _bansong_start import map_partition, map_partition_keys
 from bansong.base.messages import gettext
 from bansong.base.options import check_keywords
 from bansong.base.schema import ADDED_COLUMNS
-from bansong.distributed.batches import FOUND, TEXTS, BatchVerifier, verify_batches
-from bansong.distributed.worker_process import describe_process, map_partition, map_partition_keys
+from bansong.distributed.batches import FOUND, TEXTS, BatchVerifier, describe_process, verify_batches
 from bansong.engine.records import ALIKE, CROWD, KEYS
 from bansong.run.enrich import AnyEngine, BatchKeywords
 from bansong.tables.nested import holders_of

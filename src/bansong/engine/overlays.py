@@ -12,7 +12,7 @@ from typing import Any, Final
 import polars as pl
 
 from bansong.base import business_number
-from bansong.base.before_polars import refuse_after_fork
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.business_number import first_code
 from bansong.base.errors import Problem, UsageError
 from bansong.base.messages import Lang, Option

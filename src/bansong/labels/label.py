@@ -13,7 +13,7 @@ import msgspec
 import polars as pl
 
 from bansong.base import business_number
-from bansong.base.before_polars import refuse_after_fork
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.display import Shown, listed_counts
 from bansong.base.errors import BansongError, LabelError, Problem, UsageError
 from bansong.base.files import as_path, is_remote, variable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 import polars as pl
 import polars.selectors as cs
 
-from bansong.base.before_polars import refuse_after_fork
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.display import Shown
 from bansong.base.errors import BansongError, InputError, Notice, Problem, UsageError
 from bansong.base.files import as_path, private_folder

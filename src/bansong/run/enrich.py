@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypedDict, Unpack, cast, overload
 
 import polars as pl
 
-from bansong.base.before_polars import refuse_after_fork
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.cancel import CancelToken
 from bansong.base.display import AskedProgress, progress_asked
 from bansong.base.errors import Problem, UsageError

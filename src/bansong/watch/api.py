@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar, Unpac
 import polars as pl
 
 from bansong.base import business_number
-from bansong.base.before_polars import refuse_after_fork
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.cancel import CancelToken, run_async, run_until_interrupted
 from bansong.base.display import AskedProgress, Progress, progress_asked
 from bansong.base.errors import DoubtError, NotFoundError, Problem, RejectedError, ServiceError, UsageError
