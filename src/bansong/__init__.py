@@ -1,10 +1,6 @@
-"""bansong: verify a file of Korean business customers before you mail it.
+"""Verify a file of Korean business customers before you mail it: ``bansong.enrich("customers.xlsx")``.
 
->>> import bansong as bs
->>> bs.number.is_valid("124-81-00998")
-True
-
-The public names below are loaded on first use, so that ``import bansong`` and ``bansong --help`` are fast.
+Each name has its own help, as ``help(bansong.enrich)``, which documents the options. Read on in README.md.
 """
 
 from __future__ import annotations
@@ -19,6 +15,7 @@ if TYPE_CHECKING:
     from bansong import watch as watch
     from bansong.base import business_number as business_number
     from bansong.base import errors as errors
+    from bansong.base.business_number import brn as brn
     from bansong.base.cancel import CancelToken as CancelToken
     from bansong.base.errors import BansongError as BansongError
     from bansong.base.errors import GazetteerError as GazetteerError
@@ -70,56 +67,93 @@ if TYPE_CHECKING:
 
     number = business_number
 
-_NAMES = {
-    "base.cancel": ("CancelToken",),
-    "base.errors": ("BansongError", "GazetteerError"),
-    "base.key": ("ApiKey",),
-    "base.messages": ("set_language",),
-    "base.options": ("EngineKind", "ReadOptions", "ServiceKeywords", "ServiceOptions", "StatusOptions"),
-    "client.blocking": ("BlockingClient",),
-    "client.client": ("Client",),
-    "engine.address.gazetteer": ("Gazetteer",),
-    "engine.local": ("LocalEngine",),
-    "engine.overlays": ("StatusOverlay",),
-    "engine.protocol": ("Engine",),
-    "engine.registry": ("Registry",),
-    "engine.risk.scorecard": ("Scorecard",),
-    "jobs.report": ("JobReport",),
-    "jobs.run": ("run_job",),
-    "labels.label": ("LabelReport", "label"),
-    "learning.calibrate": ("calibrate",),
-    "purchase.engines": ("HybridEngine", "ServiceEngine"),
-    "reference.gazetteer": ("build_gazetteer",),
-    "reference.nts": ("NtsKey",),
-    "reference.registry": ("build_registry",),
-    "reference.reviews": ("ReviewReport", "apply_review"),
-    "run.decisions": ("LettersReport", "letters"),
-    "run.enrich": ("EnrichKeywords", "FrameKeywords", "VerifyKeywords", "aenrich", "enrich", "plan"),
-    "run.files_report": ("FilesReport",),
-    "run.options": ("WriteOptions",),
-    "run.report": ("Report",),
-    "run.statuses": ("afetch_status", "fetch_status"),
-    "run.verify": ("Verification", "verify", "verify_frame"),
-    "upkeep.forget": ("ErasureReport", "forget"),
+_NAMES = {  # group in `help(bansong)` → module → names, which are loaded on first use
+    "Verify": {
+        "run.enrich": ("enrich", "aenrich", "plan"),
+        "run.verify": ("verify", "verify_frame", "scan_verify"),
+        "jobs.run": ("run_job",),
+        "base.business_number": ("brn",),
+    },
+    "Engines": {
+        "engine.local": ("LocalEngine",),
+        "engine.registry": ("Registry",),
+        "engine.address.gazetteer": ("Gazetteer",),
+        "engine.overlays": ("StatusOverlay",),
+        "engine.risk.scorecard": ("Scorecard",),
+        "purchase.engines": ("ServiceEngine", "HybridEngine"),
+    },
+    "Data": {
+        "run.statuses": ("fetch_status", "afetch_status"),
+        "reference.registry": ("build_registry",),
+        "reference.gazetteer": ("build_gazetteer",),
+        "reference.reviews": ("apply_review",),
+    },
+    "Letters": {
+        "run.decisions": ("letters",),
+        "labels.label": ("label",),
+        "learning.calibrate": ("calibrate",),
+        "upkeep.forget": ("forget",),
+    },
+    "Results": {
+        "run.verify": ("Verification",),
+        "run.report": ("Report",),
+        "run.files_report": ("FilesReport",),
+        "jobs.report": ("JobReport",),
+        "run.decisions": ("LettersReport",),
+        "labels.label": ("LabelReport",),
+        "reference.reviews": ("ReviewReport",),
+        "upkeep.forget": ("ErasureReport",),
+    },
+    "Options": {
+        "base.options": ("ReadOptions", "ServiceOptions", "StatusOptions"),
+        "run.options": ("WriteOptions",),
+        "base.key": ("ApiKey",),
+        "reference.nts": ("NtsKey",),
+    },
+    "Typing": {
+        "run.enrich": ("EnrichKeywords", "FrameKeywords", "VerifyKeywords"),
+        "base.options": ("ServiceKeywords", "EngineKind"),
+        "engine.protocol": ("Engine",),
+    },
+    "Service": {
+        "client.client": ("Client",),
+        "client.blocking": ("BlockingClient",),
+    },
+    "Others": {
+        "base.cancel": ("CancelToken",),
+        "base.messages": ("set_language",),
+        "base.errors": ("BansongError", "GazetteerError"),
+    },
 }
-_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+_HOMES = {name: module for group in _NAMES.values() for module, names in group.items() for name in names}
 _MODULES = ("errors", "number", "watch")
+_PUBLIC = ["__version__", *sorted(_HOMES), *_MODULES]
 
-__all__ = ["__version__", *sorted(_HOMES), *_MODULES]
+_GROUPS = {group: [name for names in modules.values() for name in names] for group, modules in _NAMES.items()}
+_LINES = (f"{group:9}{', '.join(names)}" for group, names in (_GROUPS | {"Modules": [*_MODULES]}).items())
+__doc__ = "\n".join([__doc__ or "", *_LINES])
+
+if not TYPE_CHECKING:  # else checkers would take any misspelt name for one of ours
+
+    def __getattr__(name: str) -> object:
+        if name == "__all__" and not _is_pydoc(sys._getframe(1).f_globals):
+            return _PUBLIC
+        if name in _MODULES:
+            return importlib.import_module(f"bansong.{name}")
+        if name in _HOMES:
+            found = getattr(importlib.import_module(f"bansong.{_HOMES[name]}"), name)
+            globals()[name] = found
+            return found
+        raise AttributeError(f"module 'bansong' has no attribute {name!r}")
 
 
-def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return importlib.import_module(f"bansong.{name}")
-    if name in _HOMES:
-        found = getattr(importlib.import_module(f"bansong.{_HOMES[name]}"), name)
-        globals()[name] = found
-        return found
-    raise AttributeError(f"module 'bansong' has no attribute {name!r}")
+def _is_pydoc(caller: dict[str, object]) -> bool:
+    # `help(bansong)` would print all of `__all__` in full, which is 3,500 lines; without it, it prints the docstring
+    return getattr(caller.get("__spec__"), "name", None) == "pydoc"
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return _PUBLIC
 
 
 def _is_bansong_starting() -> bool:
@@ -129,5 +163,4 @@ def _is_bansong_starting() -> bool:
 
 
 if not _is_bansong_starting():  # decision 003
-    from bansong.base import after_fork as _after_fork  # noqa: F401 - which watches forks from now on
-    from bansong.base import business_number as _business_number  # noqa: F401 - which adds `brn` to polars
+    from bansong.base import business_number as _business_number  # noqa: F401 - adds `brn` to polars, watches forks

@@ -1,9 +1,10 @@
 """The Korean business registration number: nine digits and a check digit.
 
 The functions for a single value evaluate the polars expressions for columns. After ``import bansong`` the expressions
-are also the polars namespace ``brn``::
+are also the polars namespace ``brn``, of expressions and of Series; :func:`brn` is the same for type checkers::
 
     df.with_columns(ok=pl.col("사업자번호").brn.is_valid())
+    df.with_columns(ok=bs.brn(pl.col("사업자번호")).is_valid())
 
 Every expression takes a column of any dtype that prints as a number (String, integers, Float64, Decimal). A Float32
 holds seven digits, so none of its values is read: the problem is ``rounded``.
@@ -31,11 +32,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Final
+from typing import Final, overload
 
 import polars as pl
 
-from bansong.base.errors import NumberError, Problem
+from bansong.base.after_fork import refuse_after_fork
+from bansong.base.errors import NumberError, Problem, UsageError
 from bansong.base.messages import Lang, current_language
 
 NUMBER_INVALID: Final = Problem("number.number_invalid", "not a business number: {problem}")
@@ -304,6 +306,55 @@ class BusinessNumbers:
         return self._keep_name(problem_expr(self._value))
 
 
+@pl.api.register_series_namespace("brn")
+class BusinessNumberSeries:
+    """The namespace ``series.brn``: each method of :class:`BusinessNumbers`, for the values of a series."""
+
+    def __init__(self, values: pl.Series) -> None:
+        self._values = values
+
+    def _apply(self, rule: Callable[[pl.Expr], pl.Expr]) -> pl.Series:
+        return _of_values(rule, self._values.alias(_VALUE)).alias(self._values.name)
+
+    def compact(self) -> pl.Series:
+        return self._apply(compact_expr)
+
+    def is_valid(self) -> pl.Series:
+        return self._apply(is_valid_expr)
+
+    def format(self) -> pl.Series:
+        return self._apply(format_expr)
+
+    def kind(self) -> pl.Series:
+        return self._apply(kind_expr)
+
+    def problem(self) -> pl.Series:
+        return self._apply(problem_expr)
+
+
+BRN_TYPE_WRONG: Final = Problem("number.brn_type_wrong", "brn() takes a polars expression or Series, not a {type}")
+
+
+@overload
+def brn(values: pl.Expr) -> BusinessNumbers: ...
+
+
+@overload
+def brn(values: pl.Series) -> BusinessNumberSeries: ...
+
+
+def brn(values: pl.Expr | pl.Series) -> BusinessNumbers | BusinessNumberSeries:
+    """Return the namespace ``values.brn`` in a form that type checkers know: ``brn(pl.col("번호")).is_valid()``.
+
+    Checkers see no namespace that a package registers with polars. Raises :class:`UsageError` for other values.
+    """
+    if isinstance(values, pl.Series):
+        return BusinessNumberSeries(values)
+    if isinstance(values, pl.Expr):
+        return BusinessNumbers(values)
+    raise UsageError(BRN_TYPE_WRONG, type=type(values).__name__)
+
+
 def compact(value: object) -> str:
     """Return the ten digits of a business number; raise :class:`NumberError` if the value cannot be one."""
     found = problem(value)
@@ -335,7 +386,12 @@ def problem(value: object) -> str | None:
 
 
 def _of_one(rule: Callable[[pl.Expr], pl.Expr], value: object) -> object:
-    return pl.DataFrame([_series(value)]).select(_on_value(rule)).item()
+    return _of_values(rule, _series(value)).item()
+
+
+def _of_values(rule: Callable[[pl.Expr], pl.Expr], values: pl.Series) -> pl.Series:
+    refuse_after_fork()
+    return pl.DataFrame([values]).select(_on_value(rule)).to_series()
 
 
 def _series(value: object) -> pl.Series:

@@ -23,7 +23,7 @@ from bansong.base.after_fork import refuse_after_fork
 from bansong.base.errors import BansongError, GazetteerError, InputError, Problem, RegistryError, UsageError
 from bansong.base.messages import Option, Phrase, gettext, parameter
 from bansong.base.option import take_options
-from bansong.base.options import ReadOptions, check_keywords
+from bansong.base.options import ReadOptions, check_keywords, shows_keywords
 from bansong.base.schema import ADDED_COLUMNS, seoul_day
 from bansong.engine.address.batches import BYTES_AT_ONCE, ROWS_AT_ONCE
 from bansong.engine.address.gazetteer import Gazetteer
@@ -34,7 +34,7 @@ from bansong.engine.registry import ATTACHED, Registry
 from bansong.history.labels import read_history
 from bansong.run import accounting
 from bansong.run.enrich import AnyEngine, BatchKeywords, take_request
-from bansong.run.options import WriteOptions
+from bansong.run.options import OPTION_KINDS, WriteOptions
 from bansong.run.survey import RowReader, prepare_table
 from bansong.tables import frames
 from bansong.tables.table import Table, contract_name, unique_names, written_column
@@ -154,6 +154,7 @@ KEYS_SCHEMA: Final = pa.schema([(name, pa.string() if name in TEXTS else pa.int6
 _LARGEST_BATCH: Final = 10_000  # rows of a returned batch: Spark's default
 
 
+@shows_keywords(BatchKeywords, OPTION_KINDS)
 def verify_batches(
     sample: Any, *, engine: AnyEngine = "local", threads: int = 1, **options: Unpack[BatchKeywords]
 ) -> BatchVerifier:
@@ -168,7 +169,7 @@ def verify_batches(
 
     Raises :class:`bansong.errors.BansongError`; :class:`bansong.errors.UsageError` for engines that buy lookups.
     """
-    check_keywords(verify_batches, options, BatchKeywords)
+    check_keywords(verify_batches, options)
     keywords: dict[str, Any] = {**options}
     read, write = take_options(ReadOptions, keywords), take_options(WriteOptions, keywords)
     request, _, own = take_request(engine, keywords)

@@ -119,6 +119,11 @@ class LocalEngine:
         self.history = history
         self.choices = self._look_up(choices)
 
+    def __repr__(self) -> str:
+        sources = {name: getattr(self, name) for name in ("registry", "status", "gazetteer", "model", "lang", "today")}
+        shown = ", ".join(f"{name}={source!r}" for name, source in sources.items() if source is not None)
+        return f"LocalEngine({shown}, history={self.history is not None}, choices={self.choices is not None})"
+
     def with_known(self, known: Known) -> Self:
         """Return a copy that takes the history, statuses or choices it lacks from ``known``."""
         other = copy(self)

@@ -62,6 +62,9 @@ class StatusOverlay:
             raise UsageError(STATUS_SOURCE_UNUSABLE, parameter=Option("status"), name__=type(statuses).__name__)
         self.more = self._statuses.more
 
+    def __repr__(self) -> str:
+        return f"StatusOverlay(version={self.version!r}, rows={self.rows})"
+
     @property
     def path(self) -> Path | None:
         """The file of the registry, if the statuses come from one."""

@@ -28,6 +28,7 @@ from bansong.base.options import (
     check_keywords,
     engine_kind,
     service_options,
+    shows_keywords,
     status_options,
 )
 from bansong.engine.address.gazetteer import Gazetteer
@@ -39,7 +40,7 @@ from bansong.history.labels import Labels, read_history
 from bansong.history.scorecards import resolve_model
 from bansong.reference.reviews import Choices, read_choices
 from bansong.run.files_report import FilesReport
-from bansong.run.options import LocalOptions, RunOptions, WriteOptions
+from bansong.run.options import OPTION_KINDS, LocalOptions, RunOptions, WriteOptions
 from bansong.run.report import Report
 from bansong.run.runner import Run
 from bansong.run.table import RunStart
@@ -195,6 +196,7 @@ def enrich(input: str | Path, output: str | Path | None = None, **options: Unpac
 def enrich(input: Inputs, output: str | Path | None = None, **options: Unpack[_AllKeywords]) -> FilesReport: ...
 
 
+@shows_keywords(EnrichKeywords, OPTION_KINDS)
 def enrich(
     input: str | Path | Inputs,
     output: str | Path | None = None,
@@ -270,7 +272,7 @@ def enrich(
 
     Raises :class:`bansong.errors.BansongError`: nothing was published then, as after ``KeyboardInterrupt``.
     """
-    check_keywords(enrich, options, EnrichKeywords)
+    check_keywords(enrich, options)
     _refuse_other_than_files(input)
     start = RunStart.now()
     keywords: dict[str, Any] = {**options}
@@ -310,6 +312,7 @@ def plan(input: str | Path, output: str | Path | None = None, **options: Unpack[
 def plan(input: Inputs, output: str | Path | None = None, **options: Unpack[_PlanKeywords]) -> FilesReport: ...
 
 
+@shows_keywords(EnrichKeywords, OPTION_KINDS)
 def plan(
     input: str | Path | Inputs,
     output: str | Path | None = None,
@@ -321,7 +324,7 @@ def plan(
     **options: Unpack[EnrichKeywords],
 ) -> Report | FilesReport:
     """Return what :func:`enrich` would do with the same arguments; spends and writes nothing."""
-    check_keywords(plan, options, EnrichKeywords)
+    check_keywords(plan, options)
     return enrich(input, output, engine=engine, read=read, write=write, dry_run=True, cancel=cancel, **options)
 
 
@@ -333,6 +336,7 @@ async def aenrich(input: str | Path, output: str | Path | None = None, **options
 async def aenrich(input: Inputs, output: str | Path | None = None, **options: Unpack[_AllKeywords]) -> FilesReport: ...
 
 
+@shows_keywords(EnrichKeywords, OPTION_KINDS)
 async def aenrich(
     input: str | Path | Inputs,
     output: str | Path | None = None,
@@ -348,7 +352,7 @@ async def aenrich(
 
     A cancelled run that buys waits for the answers under way before it ends.
     """
-    check_keywords(aenrich, options, EnrichKeywords)
+    check_keywords(aenrich, options)
     import anyio.lowlevel
     import anyio.to_thread
 

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
@@ -24,7 +24,7 @@ from bansong.base.errors import Problem, UsageError
 from bansong.base.files import new_run_id
 from bansong.base.messages import Option, current_language, gettext
 from bansong.base.option import take_options
-from bansong.base.options import ReadOptions, check_keywords
+from bansong.base.options import ReadOptions, check_keywords, shows_keywords
 from bansong.engine.local import ROW_PROBLEM
 from bansong.engine.protocol import Purchase, Records, RunContext
 from bansong.engine.records import ROW_ID, with_digits
@@ -34,7 +34,7 @@ from bansong.run.accounting import RowCounts, statuses_of
 from bansong.run.charts import waterfall
 from bansong.run.columns import unknown_extra_columns, with_duplicates, with_extra_columns
 from bansong.run.enrich import AnyEngine, FrameKeywords, VerifyKeywords, take_request
-from bansong.run.options import WriteOptions
+from bansong.run.options import OPTION_KINDS, WriteOptions
 from bansong.run.survey import PreparedTable, prepare_table
 from bansong.run.table import AnsweredRecords, EngineStep
 from bansong.tables import frames
@@ -69,6 +69,10 @@ class Verification:
     reasons: tuple[str, ...]
     row_status: str
     row_note: str | None
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the fields as plain values, ``reasons`` as a list, as ``--json`` prints them."""
+        return {**asdict(self), "reasons": [*self.reasons]}
 
     def waterfall(self) -> Chart:
         """Draw how the points add up to the score: a bar for each reason, the base first.
@@ -119,6 +123,7 @@ LOCAL_ENGINE_ONLY: Final = Problem(
 _MAX_SILENCE_S: Final = 10.0  # without a reply of the tax authority, while a person waits for one answer
 
 
+@shows_keywords(VerifyKeywords, OPTION_KINDS)
 def verify(
     b_no: str | int,
     name: str | None = None,
@@ -135,7 +140,7 @@ def verify(
     tax authority does not reply within 10 seconds, there is a warning, and the stored status is used.
     Raises :class:`bansong.errors.BansongError`.
     """
-    check_keywords(verify, options, VerifyKeywords)
+    check_keywords(verify, options)
     keywords: dict[str, Any] = {**options}
     request, local, own = take_request(engine, keywords)
     asking, answers_locally = request.status_options(own), request.kind.answers_locally
@@ -169,6 +174,7 @@ def _record(cells: tuple[str | None, ...]) -> Records:
 Frame = TypeVar("Frame")  # polars, pandas or pyarrow; the result has the type of the argument
 
 
+@shows_keywords(FrameKeywords, OPTION_KINDS)
 def verify_frame(frame: Frame, *, engine: AnyEngine = "local", **options: Unpack[FrameKeywords]) -> Frame:
     """Verify the rows of a frame: return it in the same type and order, with nine answer columns added.
 
@@ -179,7 +185,7 @@ def verify_frame(frame: Frame, *, engine: AnyEngine = "local", **options: Unpack
     for :func:`enrich`; warnings are Python warnings.
     Raises :class:`bansong.errors.BansongError`.
     """
-    check_keywords(verify_frame, options, FrameKeywords)
+    check_keywords(verify_frame, options)
     keywords: dict[str, Any] = {**options}
     read, write = take_options(ReadOptions, keywords), take_options(WriteOptions, keywords)
     request, _, own = take_request(engine, keywords)
