@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from bansong.run.statuses import afetch_status as afetch_status
     from bansong.run.statuses import fetch_status as fetch_status
     from bansong.run.verify import Verification as Verification
+    from bansong.run.verify import scan_verify as scan_verify
     from bansong.run.verify import verify as verify
     from bansong.run.verify import verify_frame as verify_frame
     from bansong.upkeep.forget import ErasureReport as ErasureReport
@@ -67,7 +68,9 @@ if TYPE_CHECKING:
 
     number = business_number
 
-_NAMES = {  # group in `help(bansong)` → module → names, which are loaded on first use
+_NAMES: dict[
+    str, dict[str, tuple[str, ...]]
+] = {  # group in `help()` → module → names, loaded on first use
     "Verify": {
         "run.enrich": ("enrich", "aenrich", "plan"),
         "run.verify": ("verify", "verify_frame", "scan_verify"),

@@ -9,9 +9,10 @@ from difflib import get_close_matches
 from inspect import Parameter, signature
 from itertools import chain
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar
 
-from bansong.base.errors import Problem, UsageError
+from bansong.base.errors import InputError, OutputError, Problem, UsageError
 from bansong.base.files import variable
 from bansong.base.messages import Listed, Option, Phrase, gettext, gettext_noop
 from bansong.base.option import (
@@ -253,6 +254,16 @@ def check_keywords(function: Callable[..., object], keywords: Any) -> None:
         raise UsageError(
             PARAMETER_UNKNOWN, function=function.__name__, name=name, meant=meant, listed=", ".join(sorted(known))
         )
+
+
+class ShortTraceback:
+    """A block from which an error that the caller can mend is raised without our inner calls in its traceback."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if isinstance(error, InputError | UsageError | OutputError) and traceback is not None:
+            traceback.tb_next = None
 
 
 _RENAMED: Final = {"brake": "cancel"}

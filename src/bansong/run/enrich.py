@@ -14,7 +14,7 @@ from bansong.base.after_fork import refuse_after_fork
 from bansong.base.cancel import CancelToken
 from bansong.base.display import AskedProgress, progress_asked
 from bansong.base.errors import Problem, UsageError
-from bansong.base.messages import Lang, Listed, Option, Phrase, gettext_noop
+from bansong.base.messages import Lang, Listed, Option, Phrase, gettext_noop, shorten
 from bansong.base.option import choose_options, specs_of, take_options
 from bansong.base.options import (
     ENGINE_KINDS,
@@ -23,6 +23,7 @@ from bansong.base.options import (
     ReadKeywords,
     ReadOptions,
     ServiceKeywords,
+    ShortTraceback,
     StatusOptions,
     StatusSource,
     check_keywords,
@@ -50,9 +51,7 @@ from bansong.tables.inputs import is_one_file
 OPTION_TOO_LATE: Final = Problem(
     "engines.option_too_late", "{option} is said when an engine is made; it is given as {engine}"
 )
-ENGINE_UNKNOWN: Final = Problem(
-    "engines.engine_unknown", "unknown engine {engine!r}; use {listed}, or an engine object"
-)
+ENGINE_UNKNOWN: Final = Problem("engines.engine_unknown", "unknown engine {engine}; use {listed}, or an engine object")
 
 AnyEngine = EngineName | LocalEngine | Engine  # the name of an engine, or one itself
 
@@ -76,7 +75,7 @@ class EngineRequest:
         given = LocalEngineAdapter(engine) if isinstance(engine, LocalEngine) else engine
         kind = getattr(given, "kind", None)
         if isinstance(engine, type) or not isinstance(kind, EngineKind):
-            raise UsageError(ENGINE_UNKNOWN, engine=engine, listed=Listed(ENGINE_KINDS, gettext_noop(" or ")))
+            raise UsageError(ENGINE_UNKNOWN, engine=shorten(engine), listed=Listed(ENGINE_KINDS, gettext_noop(" or ")))
         self.given, self.kind = given, kind
 
     def open(self, history: pl.LazyFrame | None, choices: Choices = None) -> Engine:
@@ -272,36 +271,38 @@ def enrich(
 
     Raises :class:`bansong.errors.BansongError`: nothing was published then, as after ``KeyboardInterrupt``.
     """
-    check_keywords(enrich, options)
-    _refuse_other_than_files(input)
-    start = RunStart.now()
-    keywords: dict[str, Any] = {**options}
-    reads = choose_options("read", read, take_options(ReadOptions, keywords))
-    writes = choose_options("write", write, take_options(WriteOptions, keywords))
-    request, local, own = take_request(engine, keywords)
-    asking = request.status_options(own)
-    if writes.with_outcomes and own.labels is False:
-        raise UsageError(LABELS_TURNED_OFF)
-    known = read_history(own.labels)
-    of_run: dict[str, Any] = {"start": start, "known": known, "cancel": cancel, "status": asking}
-    of_run["model"] = Path(local.model) if isinstance(local.model, str | Path) else None
-    answering = request.open(known.history if known else None, own.choices)
-    if isinstance(input, str | Path) and (own.keep_going or writes.merge or not is_one_file(input)):
-        raise UsageError(INPUTS_NOT_LISTED, path=str(input))
-    with progress_asked(None if dry_run else own.progress, request.progress_unit) as of_run["progress"]:
-        run = Run.over(input, output, answering, reads, writes, keep_going=own.keep_going, **of_run)
-        return run.plan() if dry_run else run.carry_out()
+    with ShortTraceback():
+        check_keywords(enrich, options)
+        _refuse_other_than_files("input", input)
+        _refuse_other_than_files("output", "" if output is None else output)
+        start = RunStart.now()
+        keywords: dict[str, Any] = {**options}
+        reads = choose_options("read", read, take_options(ReadOptions, keywords))
+        writes = choose_options("write", write, take_options(WriteOptions, keywords))
+        request, local, own = take_request(engine, keywords)
+        asking = request.status_options(own)
+        if writes.with_outcomes and own.labels is False:
+            raise UsageError(LABELS_TURNED_OFF)
+        known = read_history(own.labels)
+        of_run: dict[str, Any] = {"start": start, "known": known, "cancel": cancel, "status": asking}
+        of_run["model"] = Path(local.model) if isinstance(local.model, str | Path) else None
+        answering = request.open(known.history if known else None, own.choices)
+        if isinstance(input, str | Path) and (own.keep_going or writes.merge or not is_one_file(input)):
+            raise UsageError(INPUTS_NOT_LISTED, path=str(input))
+        with progress_asked(None if dry_run else own.progress, request.progress_unit) as of_run["progress"]:
+            run = Run.over(input, output, answering, reads, writes, keep_going=own.keep_going, **of_run)
+            return run.plan() if dry_run else run.carry_out()
 
 
-def _refuse_other_than_files(given: object) -> None:
-    items = given if isinstance(given, list | tuple) else (given,)
+def _refuse_other_than_files(name: str, given: object) -> None:
+    items = given if name == "input" and isinstance(given, list | tuple) else (given,)
     wrong = next((one for one in items if not isinstance(one, str | Path)), None)
     if wrong is None and given is not None:
         return
     remedy = Phrase("give the path of a file, or a list of paths")
-    if is_frame(wrong):
+    if name == "input" and is_frame(wrong):
         remedy = Phrase("verify_frame() verifies a frame")
-    raise UsageError(OPTION_TYPE_WRONG, option=Option("input"), type=type(wrong).__name__, remedy=remedy)
+    raise UsageError(OPTION_TYPE_WRONG, option=Option(name), type=type(wrong).__name__, remedy=remedy)
 
 
 @overload
