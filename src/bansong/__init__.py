@@ -68,9 +68,7 @@ if TYPE_CHECKING:
 
     number = business_number
 
-_NAMES: dict[
-    str, dict[str, tuple[str, ...]]
-] = {  # group in `help()` → module → names, loaded on first use
+_NAMES: dict[str, dict[str, tuple[str, ...]]] = {  # group in `help()` → module → names, loaded on first use
     "Verify": {
         "run.enrich": ("enrich", "aenrich", "plan"),
         "run.verify": ("verify", "verify_frame", "scan_verify"),
