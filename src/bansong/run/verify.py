@@ -287,7 +287,7 @@ def scan_verify(frame: pl.LazyFrame, *, engine: AnyEngine = "local", **options: 
     known = read_history(own.labels)
     answering = request.open(known.history if known else None)
     records = answering.prepare(Records(prepared.reader.read(table)))
-    rows = answering.answer(records, RunContext("a lazy frame", new_run_id(datetime.now(UTC)))).of(records.rows)
+    rows = answering.answer(records, RunContext("a frame", new_run_id(datetime.now(UTC)))).of(records.rows)
     rows = schema.with_words(with_extra_columns(rows, prepared.extras, answering.local.gazetteer), prepared.lang)
     worded = with_copies(rows, prepared.layout)
     return Enriched(table, worded, prepared.layout, tally=worded).with_titles(lists=True)
