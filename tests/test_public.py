@@ -67,6 +67,24 @@ def test_the_public_names_are_there() -> None:
     assert {found.name for found in iter_modules(bs.watch.__path__)} & {*bs.watch.__all__} == set()  # would hide it
 
 
+def test_help_is_one_screen_and_names_everything_once() -> None:
+    shown = python("import bansong; help(bansong)")
+    assert (
+        python("import runpy, sys; sys.argv = ['pydoc', 'bansong']; runpy.run_module('pydoc', run_name='__main__')")
+        == shown
+    )
+    lines = shown.splitlines()
+    assert len(lines) <= 50
+    table = shown[shown.index("Verify  ") : shown.index("PACKAGE CONTENTS")]
+    names = [name for line in table.strip().splitlines() for name in line.split(maxsplit=1)[1].split(", ")]
+    assert sorted(names) == sorted({*bs.__all__} - {"__version__"})
+
+
+def test_a_star_import_gives_all_public_names() -> None:
+    found = python("before = {*dir()}\nfrom bansong import *\nprint(*{*dir()} - before - {'before'})")
+    assert {*found.split()} == {*bs.__all__}
+
+
 USE = "import sys; print(pl.select(pl.lit('124-81-00998').brn.is_valid()).item(), sys.meta_path == finders)"
 
 
