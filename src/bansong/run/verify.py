@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, cast, overload
 
 import polars as pl
 
@@ -215,7 +215,9 @@ def verify_frame(
 
 
 @shows_keywords(FrameKeywords, OPTION_KINDS)
-def verify_frame(frame: object, *, engine: AnyEngine = "local", **options: Unpack[FrameKeywords]) -> object:
+def verify_frame(
+    frame: Frame | ArrowStream, *, engine: AnyEngine = "local", **options: Unpack[FrameKeywords]
+) -> Frame | pyarrow.Table:
     """Verify the rows of a frame: return it in the same type and order, with nine answer columns added.
 
     ``frame``: polars (also lazy, which is verified at once; :func:`scan_verify` stays lazy), pandas or pyarrow; a
@@ -252,7 +254,7 @@ def verify_frame(frame: object, *, engine: AnyEngine = "local", **options: Unpac
     for note in _notes_on(prepared, step, counts, tallied, purchase):
         warnings.warn(note, stacklevel=2)
     accounting.check_balance(table.count(), counts, rows_out)
-    return result
+    return cast(Frame, result)
 
 
 @shows_keywords(BatchKeywords, OPTION_KINDS)
