@@ -269,7 +269,6 @@ def test_a_wrong_argument_is_said_in_a_line_without_the_rows_of_a_frame(options:
 def test_what_is_no_frame_or_no_file_is_refused_with_a_short_traceback() -> None:
     calls: dict[str, Callable[[], object]] = {
         "files.not_a_table": lambda: bs.verify_frame(3),  # type: ignore[call-overload]
-        "files.not_lazy": lambda: bs.scan_verify(FRAME),  # type: ignore[arg-type]
         "options.enrich_type_wrong": lambda: bs.enrich("a.csv", FRAME),  # type: ignore[call-overload]
     }
     for code, call in calls.items():

@@ -102,7 +102,7 @@ def test_columns_may_be_named_and_a_sample_without_numbers_asks_for_that() -> No
 def test_what_cannot_be_lazy_is_refused() -> None:
     frame = pl.LazyFrame({"사업자번호": ["124-81-00998"]})
     for call, kind, code in (
-        (lambda: bs.scan_verify(frame.collect()), InputError, "files.not_lazy"),  # type: ignore[arg-type]
+        (lambda: bs.scan_verify(3), InputError, "files.not_a_table"),  # type: ignore[arg-type]
         (lambda: bs.scan_verify(frame, engine="verify"), UsageError, "options.lazy_buys_nothing"),
         (lambda: bs.scan_verify(frame, extra_columns=["duplicate_of"]), UsageError, "options.parameter_unknown"),  # type: ignore[call-arg]
     ):

@@ -68,84 +68,63 @@ if TYPE_CHECKING:
 
     number = business_number
 
-_NAMES: dict[str, dict[str, tuple[str, ...]]] = {  # group in `help()` → module → names, loaded on first use
-    "Verify": {
-        "run.enrich": ("enrich", "aenrich", "plan"),
-        "run.verify": ("verify", "verify_frame", "scan_verify"),
-        "jobs.run": ("run_job",),
-        "base.business_number": ("brn",),
-    },
-    "Engines": {
-        "engine.local": ("LocalEngine",),
-        "engine.registry": ("Registry",),
-        "engine.address.gazetteer": ("Gazetteer",),
-        "engine.overlays": ("StatusOverlay",),
-        "engine.risk.scorecard": ("Scorecard",),
-        "purchase.engines": ("ServiceEngine", "HybridEngine"),
-    },
-    "Data": {
-        "run.statuses": ("fetch_status", "afetch_status"),
-        "reference.registry": ("build_registry",),
-        "reference.gazetteer": ("build_gazetteer",),
-        "reference.reviews": ("apply_review",),
-    },
-    "Letters": {
-        "run.decisions": ("letters",),
-        "labels.label": ("label",),
-        "learning.calibrate": ("calibrate",),
-        "upkeep.forget": ("forget",),
-    },
-    "Results": {
-        "run.verify": ("Verification",),
-        "run.report": ("Report",),
-        "run.files_report": ("FilesReport",),
-        "jobs.report": ("JobReport",),
-        "run.decisions": ("LettersReport",),
-        "labels.label": ("LabelReport",),
-        "reference.reviews": ("ReviewReport",),
-        "upkeep.forget": ("ErasureReport",),
-    },
-    "Options": {
-        "base.options": ("ReadOptions", "ServiceOptions", "StatusOptions"),
-        "run.options": ("WriteOptions",),
-        "base.key": ("ApiKey",),
-        "reference.nts": ("NtsKey",),
-    },
-    "Typing": {
-        "run.enrich": ("EnrichKeywords", "FrameKeywords", "VerifyKeywords"),
-        "base.options": ("ServiceKeywords", "EngineKind"),
-        "engine.protocol": ("Engine",),
-    },
-    "Service": {
-        "client.client": ("Client",),
-        "client.blocking": ("BlockingClient",),
-    },
-    "Others": {
-        "base.cancel": ("CancelToken",),
-        "base.messages": ("set_language",),
-        "base.errors": ("BansongError", "GazetteerError"),
-    },
-}
-_HOMES = {name: module for group in _NAMES.values() for module, names in group.items() for name in names}
-_MODULES = ("errors", "number", "watch")
-_PUBLIC = ["__version__", *sorted(_HOMES), *_MODULES]
+_NAMES = (  # group in `help()`, module, names; they are loaded on first use
+    ("Verify", "run.enrich", ("enrich", "aenrich", "plan")),
+    ("Verify", "run.verify", ("verify", "verify_frame", "scan_verify")),
+    ("Verify", "jobs.run", ("run_job",)),
+    ("Verify", "base.business_number", ("brn",)),
+    ("Engines", "engine.local", ("LocalEngine",)),
+    ("Engines", "engine.registry", ("Registry",)),
+    ("Engines", "engine.address.gazetteer", ("Gazetteer",)),
+    ("Engines", "engine.overlays", ("StatusOverlay",)),
+    ("Engines", "engine.risk.scorecard", ("Scorecard",)),
+    ("Engines", "purchase.engines", ("ServiceEngine", "HybridEngine")),
+    ("Data", "run.statuses", ("fetch_status", "afetch_status")),
+    ("Data", "reference.registry", ("build_registry",)),
+    ("Data", "reference.gazetteer", ("build_gazetteer",)),
+    ("Data", "reference.reviews", ("apply_review",)),
+    ("Letters", "run.decisions", ("letters",)),
+    ("Letters", "labels.label", ("label",)),
+    ("Letters", "learning.calibrate", ("calibrate",)),
+    ("Letters", "upkeep.forget", ("forget",)),
+    ("Results", "run.verify", ("Verification",)),
+    ("Results", "run.report", ("Report",)),
+    ("Results", "run.files_report", ("FilesReport",)),
+    ("Results", "jobs.report", ("JobReport",)),
+    ("Results", "run.decisions", ("LettersReport",)),
+    ("Results", "labels.label", ("LabelReport",)),
+    ("Results", "reference.reviews", ("ReviewReport",)),
+    ("Results", "upkeep.forget", ("ErasureReport",)),
+    ("Options", "base.options", ("ReadOptions", "ServiceOptions", "StatusOptions")),
+    ("Options", "run.options", ("WriteOptions",)),
+    ("Options", "base.key", ("ApiKey",)),
+    ("Options", "reference.nts", ("NtsKey",)),
+    ("Typing", "run.enrich", ("EnrichKeywords", "FrameKeywords", "VerifyKeywords")),
+    ("Typing", "base.options", ("ServiceKeywords", "EngineKind")),
+    ("Typing", "engine.protocol", ("Engine",)),
+    ("Service", "client.client", ("Client",)),
+    ("Service", "client.blocking", ("BlockingClient",)),
+    ("Others", "base.cancel", ("CancelToken",)),
+    ("Others", "base.messages", ("set_language",)),
+    ("Others", "base.errors", ("BansongError", "GazetteerError")),
+    ("Modules", "", ("errors", "number", "watch")),
+)
+_HOMES = {name: module for _, module, names in _NAMES for name in names}
+_GROUPS = {group: [name for one, _, names in _NAMES for name in names if one == group] for group, *_ in _NAMES}
+_PUBLIC = ["__version__", *sorted(_HOMES)]
 
-_GROUPS = {group: [name for names in modules.values() for name in names] for group, modules in _NAMES.items()}
-_LINES = (f"{group:9}{', '.join(names)}" for group, names in (_GROUPS | {"Modules": [*_MODULES]}).items())
-__doc__ = "\n".join([__doc__ or "", *_LINES])
+__doc__ = "\n".join([__doc__ or "", *(f"{group:9}{', '.join(names)}" for group, names in _GROUPS.items())])
 
 if not TYPE_CHECKING:  # else checkers would take any misspelt name for one of ours
 
     def __getattr__(name: str) -> object:
         if name == "__all__" and not _is_pydoc(sys._getframe(1).f_globals):
             return _PUBLIC
-        if name in _MODULES:
-            return importlib.import_module(f"bansong.{name}")
-        if name in _HOMES:
-            found = getattr(importlib.import_module(f"bansong.{_HOMES[name]}"), name)
-            globals()[name] = found
-            return found
-        raise AttributeError(f"module 'bansong' has no attribute {name!r}")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'bansong' has no attribute {name!r}")
+        home = importlib.import_module(f"bansong.{_HOMES[name] or name}")
+        found = globals()[name] = getattr(home, name) if _HOMES[name] else home
+        return found
 
 
 def _is_pydoc(caller: dict[str, object]) -> bool:

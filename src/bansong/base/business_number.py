@@ -32,12 +32,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Final, overload
+from typing import Final, Generic, TypeVar
 
 import polars as pl
 
 from bansong.base.after_fork import refuse_after_fork
-from bansong.base.errors import NumberError, Problem, UsageError
+from bansong.base.errors import NumberError, Problem
 from bansong.base.messages import Lang, current_language
 
 NUMBER_INVALID: Final = Problem("number.number_invalid", "not a business number: {problem}")
@@ -274,85 +274,50 @@ def note_expr(problem: pl.Expr, lang: Lang, problems: Mapping[str, Mapping[Lang,
     return _once(lambda found: first_code({texts[lang]: found == code for code, texts in problems.items()}), problem)
 
 
-@pl.api.register_expr_namespace("brn")
-class BusinessNumbers:
-    """The namespace ``pl.col(…).brn`` of a column of business numbers. Its expressions keep the column's name."""
-
-    def __init__(self, value: pl.Expr) -> None:
-        self._value = value
-
-    def _keep_name(self, result: pl.Expr) -> pl.Expr:
-        name = self._value.meta.output_name(raise_if_undetermined=False)
-        return result if name is None else result.alias(name)
-
-    def compact(self) -> pl.Expr:
-        """Ten digits (String), or null; see :func:`compact_expr`."""
-        return self._keep_name(compact_expr(self._value))
-
-    def is_valid(self) -> pl.Expr:
-        """Ten digits with the right check digit (Boolean); see :func:`is_valid_expr`."""
-        return self._keep_name(is_valid_expr(self._value))
-
-    def format(self) -> pl.Expr:
-        """``124-81-00998`` (String), or null; see :func:`format_expr`."""
-        return self._keep_name(format_expr(self._value))
-
-    def kind(self) -> pl.Expr:
-        """Kind of business (String), or null; see :func:`kind_expr`."""
-        return self._keep_name(kind_expr(self._value))
-
-    def problem(self) -> pl.Expr:
-        """Why a value is no business number (key of :data:`PROBLEMS`), or null; see :func:`problem_expr`."""
-        return self._keep_name(problem_expr(self._value))
+Column = TypeVar("Column", pl.Expr, pl.Series)
 
 
 @pl.api.register_series_namespace("brn")
-class BusinessNumberSeries:
-    """The namespace ``series.brn``: each method of :class:`BusinessNumbers`, for the values of a series."""
+@pl.api.register_expr_namespace("brn")
+class BusinessNumbers(Generic[Column]):
+    """The namespace ``brn`` of an expression or a Series of business numbers. What it returns has the same name."""
 
-    def __init__(self, values: pl.Series) -> None:
-        self._values = values
+    def __init__(self, values: Column) -> None:
+        self._values: Column = values
 
-    def _apply(self, rule: Callable[[pl.Expr], pl.Expr]) -> pl.Series:
-        return _of_values(rule, self._values.alias(_VALUE)).alias(self._values.name)
+    def _apply(self, rule: Callable[[pl.Expr], pl.Expr]) -> Column:
+        if isinstance(self._values, pl.Series):
+            return _of_values(rule, self._values.alias(_VALUE)).alias(self._values.name)
+        name = self._values.meta.output_name(raise_if_undetermined=False)
+        return rule(self._values) if name is None else rule(self._values).alias(name)
 
-    def compact(self) -> pl.Series:
+    def compact(self) -> Column:
+        """Ten digits (String), or null; see :func:`compact_expr`."""
         return self._apply(compact_expr)
 
-    def is_valid(self) -> pl.Series:
+    def is_valid(self) -> Column:
+        """Ten digits with the right check digit (Boolean); see :func:`is_valid_expr`."""
         return self._apply(is_valid_expr)
 
-    def format(self) -> pl.Series:
+    def format(self) -> Column:
+        """``124-81-00998`` (String), or null; see :func:`format_expr`."""
         return self._apply(format_expr)
 
-    def kind(self) -> pl.Series:
+    def kind(self) -> Column:
+        """Kind of business (String), or null; see :func:`kind_expr`."""
         return self._apply(kind_expr)
 
-    def problem(self) -> pl.Series:
+    def problem(self) -> Column:
+        """Why a value is no business number (key of :data:`PROBLEMS`), or null; see :func:`problem_expr`."""
         return self._apply(problem_expr)
 
 
-BRN_TYPE_WRONG: Final = Problem("number.brn_type_wrong", "brn() takes a polars expression or Series, not a {type}")
-
-
-@overload
-def brn(values: pl.Expr) -> BusinessNumbers: ...
-
-
-@overload
-def brn(values: pl.Series) -> BusinessNumberSeries: ...
-
-
-def brn(values: pl.Expr | pl.Series) -> BusinessNumbers | BusinessNumberSeries:
+def brn(values: Column) -> BusinessNumbers[Column]:
     """Return the namespace ``values.brn`` in a form that type checkers know: ``brn(pl.col("번호")).is_valid()``.
 
-    Checkers see no namespace that a package registers with polars. Raises :class:`UsageError` for other values.
+    Checkers see no namespace that a package registers with polars.
     """
-    if isinstance(values, pl.Series):
-        return BusinessNumberSeries(values)
-    if isinstance(values, pl.Expr):
-        return BusinessNumbers(values)
-    raise UsageError(BRN_TYPE_WRONG, type=type(values).__name__)
+    return BusinessNumbers(values)
 
 
 def compact(value: object) -> str:

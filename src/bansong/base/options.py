@@ -244,8 +244,8 @@ def shows_keywords(kind: Any, declared: Iterable[type[Options]]) -> Callable[[Fu
     return show
 
 
-def check_keywords(function: Callable[..., object], keywords: Any) -> None:
-    """Hide the key among a public function's ``keywords``; raise :class:`UsageError` for unknown ones."""
+def check_keywords(function: Callable[..., object], keywords: Any) -> dict[str, Any]:
+    """Hide the key among a public function's ``keywords``, copy them; raise :class:`UsageError` for unknown ones."""
     hide_key(keywords)
     known = [name for name, one in signature(function).parameters.items() if one.kind is Parameter.KEYWORD_ONLY]
     for name in sorted(set(keywords) - set(known)):
@@ -254,6 +254,7 @@ def check_keywords(function: Callable[..., object], keywords: Any) -> None:
         raise UsageError(
             PARAMETER_UNKNOWN, function=function.__name__, name=name, meant=meant, listed=", ".join(sorted(known))
         )
+    return {**keywords}
 
 
 class ShortTraceback:

@@ -169,8 +169,7 @@ def verify_batches(
 
     Raises :class:`bansong.errors.BansongError`; :class:`bansong.errors.UsageError` for engines that buy lookups.
     """
-    check_keywords(verify_batches, options)
-    keywords: dict[str, Any] = {**options}
+    keywords = check_keywords(verify_batches, options)
     read, write = take_options(ReadOptions, keywords), take_options(WriteOptions, keywords)
     request, _, own = take_request(engine, keywords)
     if request.kind.buys:

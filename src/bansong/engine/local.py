@@ -112,9 +112,7 @@ class LocalEngine:
             raise UsageError(UNKNOWN_LANGUAGE, lang=lang, known=" / ".join(LANGS))
         self.registry = registry if registry is None or isinstance(registry, Registry) else Registry.open(registry)
         self.status = status if status is None or isinstance(status, StatusOverlay) else StatusOverlay(status)
-        self.gazetteer = (
-            gazetteer if gazetteer is None or isinstance(gazetteer, Gazetteer) else Gazetteer.open(gazetteer)
-        )
+        self.gazetteer = gazetteer if isinstance(gazetteer, Gazetteer | None) else Gazetteer.open(gazetteer)
         self.model = model if isinstance(model, Scorecard) else Scorecard.load(model)
         self.lang: Lang = lang or current_language()
         self.today = day_given("today", today)

@@ -121,9 +121,8 @@ def label(outcomes: str | Path, **options: Unpack[LabelKeywords]) -> LabelReport
     nothing was recorded. Raises :class:`bansong.errors.OutputError` for an output that cannot be written, perhaps
     after recording; the same call continues.
     """
-    check_keywords(label, options)
+    keywords = check_keywords(label, options)
     refuse_after_fork()
-    keywords: dict[str, Any] = {**options}
     asked = take_options(LabelOptions, keywords)
     return _record(as_path(outcomes), asked, cast(ServiceKeywords, keywords))
 

@@ -272,11 +272,10 @@ def enrich(
     Raises :class:`bansong.errors.BansongError`: nothing was published then, as after ``KeyboardInterrupt``.
     """
     with ShortTraceback():
-        check_keywords(enrich, options)
+        keywords = check_keywords(enrich, options)
         _refuse_other_than_files("input", input)
         _refuse_other_than_files("output", "" if output is None else output)
         start = RunStart.now()
-        keywords: dict[str, Any] = {**options}
         reads = choose_options("read", read, take_options(ReadOptions, keywords))
         writes = choose_options("write", write, take_options(WriteOptions, keywords))
         request, local, own = take_request(engine, keywords)

@@ -20,7 +20,7 @@ from bansong.base.display import (
     progress_asked,
     reason_bars,
 )
-from bansong.base.errors import InputError, Problem, UsageError
+from bansong.base.errors import Problem, UsageError
 from bansong.base.files import new_run_id
 from bansong.base.messages import Option, current_language, gettext
 from bansong.base.option import take_options
@@ -122,7 +122,6 @@ LAZY_BUYS_NOTHING: Final = Problem(
     "options.lazy_buys_nothing",
     "{engine} buys lookups, and a lazy query may run twice; give the local engine here, or buy with verify_frame()",
 )
-NOT_LAZY: Final = Problem("files.not_lazy", "a {type} is no LazyFrame of polars; verify_frame() takes other frames")
 LOCAL_ENGINE_ONLY: Final = Problem(
     "options.local_engine_only", "{option} is for the local engine, not for {name}: the service is not told of it"
 )
@@ -147,8 +146,7 @@ def verify(
     tax authority does not reply within 10 seconds, there is a warning, and the stored status is used.
     Raises :class:`bansong.errors.BansongError`.
     """
-    check_keywords(verify, options)
-    keywords: dict[str, Any] = {**options}
+    keywords = check_keywords(verify, options)
     request, local, own = take_request(engine, keywords)
     asking, answers_locally = request.status_options(own), request.kind.answers_locally
     for_local = {"zipcode": zipcode, "registry": local.registry, "gazetteer": local.gazetteer, "model": local.model}
@@ -228,8 +226,7 @@ def verify_frame(
     Raises :class:`bansong.errors.BansongError`.
     """
     with ShortTraceback():
-        check_keywords(verify_frame, options)
-        keywords: dict[str, Any] = {**options}
+        keywords = check_keywords(verify_frame, options)
         read, write = take_options(ReadOptions, keywords), take_options(WriteOptions, keywords)
         request, _, own = take_request(engine, keywords)
         asking = request.status_options(own)
@@ -273,14 +270,11 @@ def scan_verify(frame: pl.LazyFrame, *, engine: AnyEngine = "local", **options: 
     Raises :class:`bansong.errors.BansongError`; a damaged registry or gazetteer fails when the query runs.
     """
     with ShortTraceback():
-        check_keywords(scan_verify, options)
-        keywords: dict[str, Any] = {**options}
+        keywords = check_keywords(scan_verify, options)
         read, write = take_options(ReadOptions, keywords), take_options(WriteOptions, keywords)
         request, _, own = take_request(engine, keywords)
         if request.kind.buys:
             raise UsageError(LAZY_BUYS_NOTHING, engine=Option("engine", request.kind.name))
-        if not isinstance(frame, pl.LazyFrame):
-            raise InputError(NOT_LAZY, type=type(frame).__name__)
         table = frames.read(frame)
         sample = replace(table, frame=table.head(SAMPLE_ROWS).collect(engine="streaming").lazy())
         prepared = prepare_table(sample, read, write, request.kind)
