@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, Unpack, overload
 
 import polars as pl
 
@@ -199,6 +199,7 @@ class ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: Any = None) -> object: ...
 
 
+AnyFrame: TypeAlias = Any  # what `help()` shows; type checkers see the overloads
 Frame = TypeVar("Frame", bound=pl.DataFrame | pl.LazyFrame | PandasFrame | ArrowTable)
 
 
@@ -213,9 +214,7 @@ def verify_frame(
 
 
 @shows_keywords(FrameKeywords, OPTION_KINDS)
-def verify_frame(
-    frame: Frame | ArrowStream, *, engine: AnyEngine = "local", **options: Unpack[FrameKeywords]
-) -> Frame | pyarrow.Table:
+def verify_frame(frame: AnyFrame, *, engine: AnyEngine = "local", **options: Unpack[FrameKeywords]) -> AnyFrame:
     """Verify the rows of a frame: return it in the same type and order, with nine answer columns added.
 
     ``frame``: polars (also lazy, which is verified at once; :func:`scan_verify` stays lazy), pandas or pyarrow; a
@@ -251,7 +250,7 @@ def verify_frame(
     for note in _notes_on(prepared, step, counts, tallied, purchase):
         warnings.warn(note, stacklevel=2)
     accounting.check_balance(table.count(), counts, rows_out)
-    return cast(Frame, result)
+    return result
 
 
 @shows_keywords(BatchKeywords, OPTION_KINDS)
