@@ -225,7 +225,7 @@ _WORDS = re.compile(r"[A-Za-z']{2,}[,;:]? (?:[a-z']{2,}|\{)|\} [a-z]{3,}|^an? [a
 _TECHNICAL = re.compile(
     r"(?:^|\s)(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|PRAGMA|AND|WHERE|FROM|ON|CASE|IN|AS) |\(\?|\\[bdsw]"
     r"|^(?:SAVEPOINT|RELEASE|ROLLBACK)\b|^n\.number|^'none'|-(?:src|uri|action) '"
-    r"|^from bansong|^pip install |``|^'[a-z]+'(?:, '[a-z]+')*$|^a Journal settles|^'Apple SD Gothic Neo'"
+    r"|^(?:from |import _)bansong|^pip install |``|^'[a-z]+'(?:, '[a-z]+')*$|^a Journal settles|^'Apple SD Gothic Neo'"
     r"|^[(]os error |^HTTP \{|^# TYPE |^unclosed "
     r"|%[sdgr]\b|^\w+(?:, \w+){3,}$|^\s*This error occurred in$"  # columns of a table; what polars adds to a message
     r"|^--[a-z]+ \S+$"  # a flag and its value

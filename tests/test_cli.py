@@ -312,7 +312,7 @@ def test_the_party_that_was_chosen_is_printed_with_the_way_to_the_other(run: Run
 @pytest.mark.process
 def test_imports_are_kept_from_the_garbage_collector_once() -> None:
     code = """
-import gc
+import gc, _bansong_start
 from bansong.cli.console import freeze_imports
 with freeze_imports():
     assert not gc.isenabled()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
+import subprocess
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
@@ -195,3 +198,30 @@ def test_a_blank_address_is_blank_for_the_plan_and_for_the_engine(tmp_path: Path
     assert bs.plan(write(tmp_path / "s.csv", f"b_no,name,address\n{rows}\n")).plan.without_address == len(blanks)
     frame = pl.LazyFrame({"b_no": "1248100998", "name": "가", "address": blanks})
     assert bs.LocalEngine().verify(frame).collect()["bounce_prob"].null_count() == len(blanks)
+
+
+def test_what_an_engine_answers_with_is_shown_in_one_line() -> None:
+    statuses = pl.DataFrame({"b_no": ["1248100998"], "biz_status": ["closed"], "as_of": [date(2026, 11, 2)]})
+    engine = bs.LocalEngine(
+        SAMPLE / "registry.parquet", gazetteer=SAMPLE / "gazetteer.parquet", status=statuses, today="2026-11-20"
+    )
+    shown = repr(engine)
+    assert "\n" not in shown
+    registry, gazetteer = bs.Registry.open(SAMPLE / "registry.parquet"), bs.Gazetteer.open(SAMPLE / "gazetteer.parquet")
+    for part in (
+        f"registry.parquet'), version='{registry.version}', rows={registry.rows}",
+        f"gazetteer.parquet'), version='{gazetteer.version}', buildings={gazetteer.buildings}",
+        "status=StatusOverlay(version='2026-11-02', rows=1)",
+        f"Scorecard(version='{engine.model.version}', features=",
+        "history=False",
+    ):
+        assert part in shown
+    assert "1248100998" not in shown
+    assert "registry" not in repr(bs.LocalEngine())
+
+
+def test_one_answer_is_json_as_the_command_prints_it(run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    answer = bs.verify("124-81-00998", name="삼성전자", labels=False)
+    printed = json.loads(run("verify", "124-81-00998", "--name", "삼성전자", "--no-labels", "--json").stdout)
+    assert json.loads(json.dumps(answer.as_dict())) == answer.as_dict() == printed
+    assert printed["reasons"]

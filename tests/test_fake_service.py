@@ -6,6 +6,7 @@ import ast
 import csv
 import io
 import json
+import os
 import re
 import signal
 import socket
@@ -367,12 +368,51 @@ def test_the_page_for_users_works_as_it_is_written(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", page, flags=re.S)
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n", encoding="utf-8")
     for number, block in enumerate(blocks):
-        (tmp_path / f"test_block_{number}.py").write_text(block, encoding="utf-8")
+        name = "conftest.py" if block.startswith("pytest_plugins") else f"test_block_{number}.py"
+        (tmp_path / name).write_text(block, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", tmp_path], cwd=tmp_path, capture_output=True, text=True, timeout=250
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{3 + len(DIALECTS)} passed" in done.stdout
+    assert f"{4 + len(DIALECTS)} passed" in done.stdout
+
+
+FIXTURES = """
+import os
+from pathlib import Path
+
+import bansong as bs
+
+def test_the_service(bansong_service, bansong_state):
+    assert bs.verify("124-81-00998", engine="verify").row_status == "verified"
+    assert bansong_service.paid_total == 1
+    assert list(bansong_state.glob("*.sqlite"))
+
+def test_the_service_again(bansong_service):
+    assert bs.verify("124-81-00998", engine="verify").row_status == "verified"  # not from the ledger
+
+def test_the_tax_authority(bansong_nts):
+    bansong_nts.statuses = {"1248100998": "closed"}
+    assert bs.fetch_status(["124-81-00998"])["biz_status"].item() == "closed"
+    assert "BANSONG_BASE_URL" not in os.environ and "BANSONG_LEDGER" not in os.environ
+"""
+
+
+@pytest.mark.process
+def test_the_fixtures_are_there_when_asked(tmp_path: Path) -> None:
+    (tmp_path / "test_job.py").write_text(FIXTURES, encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n", encoding="utf-8")
+    (own := tmp_path / "own").mkdir()
+    mine = {"BANSONG_BASE_URL": "http://127.0.0.1:9", "BANSONG_LEDGER": str(own / "mine.sqlite")}
+
+    def run(*words: str) -> str:
+        command = [sys.executable, "-m", "pytest", "-q", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=os.environ | mine, capture_output=True, text=True, timeout=100)
+        return done.stdout
+
+    assert "fixture 'bansong_service' not found" in run()
+    assert "3 passed" in run("-p", "bansong.testing.plugin")
+    assert list(own.iterdir()) == []
 
 
 def test_the_fake_shares_nothing_with_the_client() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import traceback
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -241,3 +243,36 @@ def test_pandas_rows_have_reasons_of_their_own() -> None:
     first.append("seen")
     assert first != last
     assert found["row_note"].dtype == pd.Series(["text"]).dtype
+
+
+FRAME = pl.DataFrame({"사업자번호": NUMBERS, "주소": ["서울 중구 세종대로 110"] * 4})
+WRONG = [
+    *({option: FRAME} for option in ("columns", "engine", "registry", "model", "today", "labels", "status", "choices")),
+    *({option: FRAME.to_pandas()} for option in ("lang", "prefix", "extra_columns", "progress", "gazetteer")),
+    *({option: 3} for option in ("columns", "engine", "registry", "gazetteer", "model", "labels")),
+    {"labels": True},
+    {"engine": "verify", "budget": FRAME.lazy()},
+    {"columns": {"b_no": "없는 열"}},
+]
+
+
+@pytest.mark.parametrize("options", WRONG, ids=lambda options: " ".join(options))
+def test_a_wrong_argument_is_said_in_a_line_without_the_rows_of_a_frame(options: dict[str, Any]) -> None:
+    with pytest.raises((UsageError, InputError)) as caught:
+        bs.verify_frame(FRAME, **options)
+    said = traceback.format_exception(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert len("".join(said).splitlines()) <= 11
+    assert "세종대로" not in str(caught.value)
+
+
+def test_what_is_no_frame_or_no_file_is_refused_with_a_short_traceback() -> None:
+    calls: dict[str, Callable[[], object]] = {
+        "files.not_a_table": lambda: bs.verify_frame(3),  # type: ignore[call-overload]
+        "options.enrich_type_wrong": lambda: bs.enrich("a.csv", FRAME),  # type: ignore[call-overload]
+    }
+    for code, call in calls.items():
+        with pytest.raises((UsageError, InputError)) as caught:
+            call()
+        assert caught.value.code == code
+        assert len("".join(traceback.format_exception(caught.value)).splitlines()) <= 14

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bansong as bs
 from bansong.base import business_number
 from bansong.errors import NumberError
 from examples import examples
@@ -103,6 +104,19 @@ def test_a_column_gives_what_its_values_give_one_by_one(values: list[str | None]
 def test_the_namespace_reads_columns_of_any_dtype_that_prints_as_a_number(dtype: pl.DataType) -> None:
     frame = pl.DataFrame({"v": pl.Series([1248100998, None]).cast(dtype)})
     assert frame.select(pl.col("v").brn.format())["v"].to_list() == ["124-81-00998", None]
+
+
+@pytest.mark.parametrize("name", ["사업자번호", "", "^v.*$"])
+def test_a_series_has_the_namespace_of_expressions(name: str) -> None:
+    values = pl.Series(name, ["124-81-00998", "220-81-62518", "1.2E9", None])
+    for method in ("compact", "is_valid", "format", "kind", "problem"):
+        (told,) = pl.DataFrame({"v": values}).select(getattr(pl.col("v").brn, method)())
+        for namespace in (values.brn, bs.brn(values)):
+            found = getattr(namespace, method)()
+            assert (found.name, found.to_list(), found.dtype) == (name, told.to_list(), told.dtype)
+        assert getattr(bs.brn(pl.col("v")), method)().meta.eq(getattr(pl.col("v").brn, method)())
+    assert values.clear().brn.is_valid().to_list() == []
+    assert pl.Series([1248100998.0], dtype=pl.Float32).brn.problem().to_list() == ["rounded"]
 
 
 def test_a_32_bit_float_is_refused_since_it_has_rounded_the_number_to_that_of_another() -> None:

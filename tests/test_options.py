@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 import typing
 from collections import Counter
@@ -17,9 +18,10 @@ import bansong as bs
 from bansong.base.display import AskedProgress
 from bansong.base.messages import PYTHON
 from bansong.base.option import specs_of
-from bansong.base.options import ServiceKeywords
+from bansong.base.options import ReadKeywords, ServiceKeywords
 from bansong.cli.app import app
 from bansong.cli.options import COMMAND_LINE
+from bansong.distributed import verify_batches
 from bansong.errors import UsageError
 from bansong.history.labels import LabelStore
 from bansong.jobs.job_file import InputPart, JobFile, JobFileAudience
@@ -27,6 +29,7 @@ from bansong.labels.options import LabelKeywords, LabelOptions
 from bansong.reference.reviews import Choices
 from bansong.run.enrich import BatchKeywords, EnrichKeywords, FrameKeywords, VerifyKeywords
 from bansong.run.options import LocalOptions, RunOptions
+from bansong.watch.api import ServiceTerms
 
 KINDS = (bs.ReadOptions, bs.WriteOptions, bs.ServiceOptions, LocalOptions, RunOptions)
 """Whose fields are keywords of `enrich`."""
@@ -124,3 +127,25 @@ def test_a_misspelt_keyword_names_the_parameters_of_the_function() -> None:
         listed = {*fields["listed"].split(", ")}
         assert listed > {"read", "write", "cancel", "sheet", "budget"}
         assert ("dry_run" in listed) is (function != "plan")
+
+
+@pytest.mark.parametrize(
+    ("function", "keywords"),
+    [
+        *((function, EnrichKeywords) for function in (bs.enrich, bs.plan, bs.aenrich)),
+        (bs.verify, VerifyKeywords),
+        (bs.verify_frame, FrameKeywords),
+        (bs.label, LabelKeywords),
+        (bs.letters, ReadKeywords),
+        (verify_batches, BatchKeywords),
+        *((getattr(bs.watch, name), ServiceTerms) for name in ("sync", "add", "remove", "entries", "history_frame")),
+    ],
+)
+def test_help_shows_each_keyword_with_its_default(function: Callable[..., Any], keywords: Any) -> None:
+    """For ``help()``, a notebook's ``?`` and editors; what the code takes is in the TypedDict."""
+    shown = inspect.signature(function).parameters
+    assert all(one.kind is not inspect.Parameter.VAR_KEYWORD for one in shown.values())
+    declared = {spec.name: spec for kind in reversed((*KINDS, LabelOptions)) for spec in specs_of(kind)}
+    for name, hint in keywords.__annotations__.items():
+        assert shown[name].default == declared[name].default
+        assert shown[name].annotation == hint.__forward_arg__

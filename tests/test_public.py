@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 from pkgutil import iter_modules
 
 import pytest
 
 import bansong as bs
 from bansong import client
+from conftest import ROOT
 
 
 def python(code: str) -> str:
@@ -36,16 +39,25 @@ def test_every_error_has_an_exit_code_and_one_root() -> None:
         assert error.__name__ in (bs.errors.__doc__ or "")
 
 
+HEAVY = ["polars", "openpyxl", "httpx", "pyarrow", "pydantic", "rich", "xlsxwriter", "fastexcel", "msgspec"]
+
+
 def test_help_loads_nothing_heavy() -> None:
-    heavy = ["polars", "openpyxl", "httpx", "pyarrow", "pydantic", "rich", "xlsxwriter", "fastexcel", "msgspec"]
+    """The console script's module; `python -m bansong`, however Python's own options are written."""
     code = (
-        "import sys\nfrom contextlib import suppress\nfrom bansong.cli.app import main\n"
+        "import sys\nfrom contextlib import suppress\nfrom _bansong_start import main\n"
         "for words in ('--help', 'enrich --help', '--version'):\n"
         "    sys.argv = ['bansong', *words.split()]\n"
         "    with suppress(SystemExit): main()\n"
-        f"print('loaded:', [name for name in {heavy!r} if name in sys.modules])"
+        f"print('loaded:', [name for name in {HEAVY!r} if name in sys.modules])"
     )
     assert python(code).endswith("loaded: []")
+    for options in (["-m", "bansong"], ["-Wdefault", "-Pm", "bansong"], ["-mbansong"]):
+        words = [sys.executable, "-X", "importtime", *options, "enrich", "--help"]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        assert {line.split("|")[-1].strip() for line in done.stderr.splitlines()}.isdisjoint(HEAVY)
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        assert tomllib.load(file)["project"]["scripts"] == {"bansong": "_bansong_start:main"}
 
 
 def test_the_public_names_are_there() -> None:
@@ -55,18 +67,45 @@ def test_the_public_names_are_there() -> None:
     assert {found.name for found in iter_modules(bs.watch.__path__)} & {*bs.watch.__all__} == set()  # would hide it
 
 
-USE = "import sys; print(pl.select(pl.lit('124-81-00998').brn.is_valid()).item(), is_valid is bs.number.is_valid)"
-LEFT = "print([type(finder).__name__ for finder in sys.meta_path if 'Polars' in type(finder).__name__])"
+def test_help_is_one_screen_and_names_everything_once() -> None:
+    shown = python("import bansong; help(bansong)")
+    assert (
+        python("import runpy, sys; sys.argv = ['pydoc', 'bansong']; runpy.run_module('pydoc', run_name='__main__')")
+        == shown
+    )
+    lines = shown.splitlines()
+    assert len(lines) <= 50
+    table = shown[shown.index("Verify  ") : shown.index("PACKAGE CONTENTS")]
+    names = [name for line in table.strip().splitlines() for name in line.split(maxsplit=1)[1].split(", ")]
+    assert sorted(names) == sorted({*bs.__all__} - {"__version__"})
+
+
+def test_a_star_import_gives_all_public_names() -> None:
+    found = python("before = {*dir()}\nfrom bansong import *\nprint(*{*dir()} - before - {'before'})")
+    assert {*found.split()} == {*bs.__all__}
+
+
+USE = "import sys; print(pl.select(pl.lit('124-81-00998').brn.is_valid()).item(), sys.meta_path == finders)"
 
 
 @pytest.mark.parametrize(
     "first",
     [
-        "import polars as pl; import bansong as bs; from bansong.number import is_valid",
-        "from bansong.number import is_valid; import bansong as bs; import polars as pl",
-        "import bansong as bs; from importlib.util import find_spec; find_spec('polars'); find_spec('polars'); "
-        "import polars as pl; from bansong.number import is_valid",
+        "import polars as pl; import bansong as bs",
+        "import bansong, polars as pl",
+        "from bansong.number import is_valid; import polars as pl; assert is_valid(1248100998)",
+        "import _bansong_start; from bansong.cli import app; from bansong import LocalEngine; import polars as pl",
     ],
 )
 def test_the_namespace_of_polars_is_there_whichever_is_imported_first(first: str) -> None:
-    assert python(f"{first}; {USE}; {LEFT}").split() == ["True", "True", "[]"]
+    """And nothing hooks into the imports of others."""
+    assert python(f"import sys; finders = [*sys.meta_path]; {first}; {USE}").split() == ["True", "True"]
+
+
+def test_a_program_with_the_name_of_ours_in_its_arguments_has_the_namespace(tmp_path: Path) -> None:
+    (tmp_path / "tool").mkdir()
+    (tmp_path / "tool" / "__init__.py").write_text("import bansong, polars\nprint(hasattr(polars.Expr, 'brn'))")
+    (tmp_path / "tool" / "__main__.py").touch()
+    for words in (["-m", "tool", "bansong"], ["-m", "tool", "-m", "bansong"]):
+        done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout == "True\n"

@@ -19,7 +19,7 @@ from signals import IGNORING
 pytestmark = pytest.mark.crash
 
 STOPPED_AT = """
-import os, signal, sys, time
+import os, signal, sys, time, _bansong_start
 from bansong.cli import app as cli
 request = cli.let_stop_signals_interrupt()  # as main does, before polars is imported
 cli.let_stop_signals_interrupt = lambda: request
@@ -130,7 +130,7 @@ def test_a_run_that_is_killed_tells_each_closure(step: str, nights: Nights) -> N
 
 
 INTERRUPTED = """
-import threading, time
+import threading, time, _bansong_start
 from bansong.cli.app import interrupt_main_thread, let_stop_signals_interrupt
 let_stop_signals_interrupt()
 try:

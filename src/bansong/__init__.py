@@ -1,24 +1,21 @@
-"""bansong: verify a file of Korean business customers before you mail it.
+"""Verify a file of Korean business customers before you mail it: ``bansong.enrich("customers.xlsx")``.
 
->>> import bansong as bs
->>> bs.number.is_valid("124-81-00998")
-True
-
-The public names below are loaded on first use, so that ``import bansong`` and ``bansong --help`` are fast.
+Each name has its own help, as ``help(bansong.enrich)``, which documents the options. Read on in README.md.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 from bansong._version import __version__ as __version__
-from bansong.base.before_polars import register_with_polars as _register_with_polars
 
 if TYPE_CHECKING:
     from bansong import watch as watch
     from bansong.base import business_number as business_number
     from bansong.base import errors as errors
+    from bansong.base.business_number import brn as brn
     from bansong.base.cancel import CancelToken as CancelToken
     from bansong.base.errors import BansongError as BansongError
     from bansong.base.errors import GazetteerError as GazetteerError
@@ -63,6 +60,7 @@ if TYPE_CHECKING:
     from bansong.run.statuses import afetch_status as afetch_status
     from bansong.run.statuses import fetch_status as fetch_status
     from bansong.run.verify import Verification as Verification
+    from bansong.run.verify import scan_verify as scan_verify
     from bansong.run.verify import verify as verify
     from bansong.run.verify import verify_frame as verify_frame
     from bansong.upkeep.forget import ErasureReport as ErasureReport
@@ -70,56 +68,79 @@ if TYPE_CHECKING:
 
     number = business_number
 
-_NAMES = {
-    "base.cancel": ("CancelToken",),
-    "base.errors": ("BansongError", "GazetteerError"),
-    "base.key": ("ApiKey",),
-    "base.messages": ("set_language",),
-    "base.options": ("EngineKind", "ReadOptions", "ServiceKeywords", "ServiceOptions", "StatusOptions"),
-    "client.blocking": ("BlockingClient",),
-    "client.client": ("Client",),
-    "engine.address.gazetteer": ("Gazetteer",),
-    "engine.local": ("LocalEngine",),
-    "engine.overlays": ("StatusOverlay",),
-    "engine.protocol": ("Engine",),
-    "engine.registry": ("Registry",),
-    "engine.risk.scorecard": ("Scorecard",),
-    "jobs.report": ("JobReport",),
-    "jobs.run": ("run_job",),
-    "labels.label": ("LabelReport", "label"),
-    "learning.calibrate": ("calibrate",),
-    "purchase.engines": ("HybridEngine", "ServiceEngine"),
-    "reference.gazetteer": ("build_gazetteer",),
-    "reference.nts": ("NtsKey",),
-    "reference.registry": ("build_registry",),
-    "reference.reviews": ("ReviewReport", "apply_review"),
-    "run.decisions": ("LettersReport", "letters"),
-    "run.enrich": ("EnrichKeywords", "FrameKeywords", "VerifyKeywords", "aenrich", "enrich", "plan"),
-    "run.files_report": ("FilesReport",),
-    "run.options": ("WriteOptions",),
-    "run.report": ("Report",),
-    "run.statuses": ("afetch_status", "fetch_status"),
-    "run.verify": ("Verification", "verify", "verify_frame"),
-    "upkeep.forget": ("ErasureReport", "forget"),
-}
-_HOMES = {name: module for module, names in _NAMES.items() for name in names}
-_MODULES = ("errors", "number", "watch")
+_NAMES = (  # group in `help()`, module, names; they are loaded on first use
+    ("Verify", "run.enrich", ("enrich", "aenrich", "plan")),
+    ("Verify", "run.verify", ("verify", "verify_frame", "scan_verify")),
+    ("Verify", "jobs.run", ("run_job",)),
+    ("Verify", "base.business_number", ("brn",)),
+    ("Engines", "engine.local", ("LocalEngine",)),
+    ("Engines", "engine.registry", ("Registry",)),
+    ("Engines", "engine.address.gazetteer", ("Gazetteer",)),
+    ("Engines", "engine.overlays", ("StatusOverlay",)),
+    ("Engines", "engine.risk.scorecard", ("Scorecard",)),
+    ("Engines", "purchase.engines", ("ServiceEngine", "HybridEngine")),
+    ("Data", "run.statuses", ("fetch_status", "afetch_status")),
+    ("Data", "reference.registry", ("build_registry",)),
+    ("Data", "reference.gazetteer", ("build_gazetteer",)),
+    ("Data", "reference.reviews", ("apply_review",)),
+    ("Letters", "run.decisions", ("letters",)),
+    ("Letters", "labels.label", ("label",)),
+    ("Letters", "learning.calibrate", ("calibrate",)),
+    ("Letters", "upkeep.forget", ("forget",)),
+    ("Results", "run.verify", ("Verification",)),
+    ("Results", "run.report", ("Report",)),
+    ("Results", "run.files_report", ("FilesReport",)),
+    ("Results", "jobs.report", ("JobReport",)),
+    ("Results", "run.decisions", ("LettersReport",)),
+    ("Results", "labels.label", ("LabelReport",)),
+    ("Results", "reference.reviews", ("ReviewReport",)),
+    ("Results", "upkeep.forget", ("ErasureReport",)),
+    ("Options", "base.options", ("ReadOptions", "ServiceOptions", "StatusOptions")),
+    ("Options", "run.options", ("WriteOptions",)),
+    ("Options", "base.key", ("ApiKey",)),
+    ("Options", "reference.nts", ("NtsKey",)),
+    ("Typing", "run.enrich", ("EnrichKeywords", "FrameKeywords", "VerifyKeywords")),
+    ("Typing", "base.options", ("ServiceKeywords", "EngineKind")),
+    ("Typing", "engine.protocol", ("Engine",)),
+    ("Service", "client.client", ("Client",)),
+    ("Service", "client.blocking", ("BlockingClient",)),
+    ("Others", "base.cancel", ("CancelToken",)),
+    ("Others", "base.messages", ("set_language",)),
+    ("Others", "base.errors", ("BansongError", "GazetteerError")),
+    ("Modules", "", ("errors", "number", "watch")),
+)
+_HOMES = {name: module for _, module, names in _NAMES for name in names}
+_GROUPS = {group: [name for one, _, names in _NAMES for name in names if one == group] for group, *_ in _NAMES}
+_PUBLIC = ["__version__", *sorted(_HOMES)]
 
-__all__ = ["__version__", *sorted(_HOMES), *_MODULES]
+__doc__ = "\n".join([__doc__ or "", *(f"{group:9}{', '.join(names)}" for group, names in _GROUPS.items())])
 
+if not TYPE_CHECKING:  # else checkers would take any misspelt name for one of ours
 
-def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return importlib.import_module(f"bansong.{name}")
-    if name in _HOMES:
-        found = getattr(importlib.import_module(f"bansong.{_HOMES[name]}"), name)
-        globals()[name] = found
+    def __getattr__(name: str) -> object:
+        if name == "__all__" and not _is_pydoc(sys._getframe(1).f_globals):
+            return _PUBLIC
+        if name not in _HOMES:
+            raise AttributeError(f"module 'bansong' has no attribute {name!r}")
+        home = importlib.import_module(f"bansong.{_HOMES[name] or name}")
+        found = globals()[name] = getattr(home, name) if _HOMES[name] else home
         return found
-    raise AttributeError(f"module 'bansong' has no attribute {name!r}")
+
+
+def _is_pydoc(caller: dict[str, object]) -> bool:
+    # `help(bansong)` would print all of `__all__` in full, which is 3,500 lines; without it, it prints the docstring
+    return getattr(caller.get("__spec__"), "name", None) == "pydoc"
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return _PUBLIC
 
 
-_register_with_polars()
+def _is_bansong_starting() -> bool:
+    # `python -m bansong`: while Python looks for the module, sys.argv[0] is "-m"
+    is_module = sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)].removeprefix("-m").split(".")[0] == "bansong"
+    return is_module or "_bansong_start" in sys.modules
+
+
+if not _is_bansong_starting():  # decision 003
+    from bansong.base import business_number as _business_number  # noqa: F401 - adds `brn` to polars, watches forks

@@ -1,9 +1,10 @@
 """The Korean business registration number: nine digits and a check digit.
 
 The functions for a single value evaluate the polars expressions for columns. After ``import bansong`` the expressions
-are also the polars namespace ``brn``::
+are also the polars namespace ``brn``, of expressions and of Series; :func:`brn` is the same for type checkers::
 
     df.with_columns(ok=pl.col("사업자번호").brn.is_valid())
+    df.with_columns(ok=bs.brn(pl.col("사업자번호")).is_valid())
 
 Every expression takes a column of any dtype that prints as a number (String, integers, Float64, Decimal). A Float32
 holds seven digits, so none of its values is read: the problem is ``rounded``.
@@ -31,10 +32,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import polars as pl
 
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.errors import NumberError, Problem
 from bansong.base.messages import Lang, current_language
 
@@ -272,36 +274,50 @@ def note_expr(problem: pl.Expr, lang: Lang, problems: Mapping[str, Mapping[Lang,
     return _once(lambda found: first_code({texts[lang]: found == code for code, texts in problems.items()}), problem)
 
 
+Column = TypeVar("Column", pl.Expr, pl.Series)
+
+
+@pl.api.register_series_namespace("brn")
 @pl.api.register_expr_namespace("brn")
-class BusinessNumbers:
-    """The namespace ``pl.col(…).brn`` of a column of business numbers. Its expressions keep the column's name."""
+class BusinessNumbers(Generic[Column]):
+    """The namespace ``brn`` of an expression or a Series of business numbers. What it returns has the same name."""
 
-    def __init__(self, value: pl.Expr) -> None:
-        self._value = value
+    def __init__(self, values: Column) -> None:
+        self._values: Column = values
 
-    def _keep_name(self, result: pl.Expr) -> pl.Expr:
-        name = self._value.meta.output_name(raise_if_undetermined=False)
-        return result if name is None else result.alias(name)
+    def _apply(self, rule: Callable[[pl.Expr], pl.Expr]) -> Column:
+        if isinstance(self._values, pl.Series):
+            return _of_values(rule, self._values.alias(_VALUE)).alias(self._values.name)
+        name = self._values.meta.output_name(raise_if_undetermined=False)
+        return rule(self._values) if name is None else rule(self._values).alias(name)
 
-    def compact(self) -> pl.Expr:
+    def compact(self) -> Column:
         """Ten digits (String), or null; see :func:`compact_expr`."""
-        return self._keep_name(compact_expr(self._value))
+        return self._apply(compact_expr)
 
-    def is_valid(self) -> pl.Expr:
+    def is_valid(self) -> Column:
         """Ten digits with the right check digit (Boolean); see :func:`is_valid_expr`."""
-        return self._keep_name(is_valid_expr(self._value))
+        return self._apply(is_valid_expr)
 
-    def format(self) -> pl.Expr:
+    def format(self) -> Column:
         """``124-81-00998`` (String), or null; see :func:`format_expr`."""
-        return self._keep_name(format_expr(self._value))
+        return self._apply(format_expr)
 
-    def kind(self) -> pl.Expr:
+    def kind(self) -> Column:
         """Kind of business (String), or null; see :func:`kind_expr`."""
-        return self._keep_name(kind_expr(self._value))
+        return self._apply(kind_expr)
 
-    def problem(self) -> pl.Expr:
+    def problem(self) -> Column:
         """Why a value is no business number (key of :data:`PROBLEMS`), or null; see :func:`problem_expr`."""
-        return self._keep_name(problem_expr(self._value))
+        return self._apply(problem_expr)
+
+
+def brn(values: Column) -> BusinessNumbers[Column]:
+    """Return the namespace ``values.brn`` in a form that type checkers know: ``brn(pl.col("번호")).is_valid()``.
+
+    Checkers see no namespace that a package registers with polars.
+    """
+    return BusinessNumbers(values)
 
 
 def compact(value: object) -> str:
@@ -335,7 +351,12 @@ def problem(value: object) -> str | None:
 
 
 def _of_one(rule: Callable[[pl.Expr], pl.Expr], value: object) -> object:
-    return pl.DataFrame([_series(value)]).select(_on_value(rule)).item()
+    return _of_values(rule, _series(value)).item()
+
+
+def _of_values(rule: Callable[[pl.Expr], pl.Expr], values: pl.Series) -> pl.Series:
+    refuse_after_fork()
+    return pl.DataFrame([values]).select(_on_value(rule)).to_series()
 
 
 def _series(value: object) -> pl.Series:

@@ -89,7 +89,7 @@ def or_raise_limit(limit: str, value: str = "…") -> str:
     return gettext(more, variable=LIMITS_VARIABLE, limit=limit, value=value)
 
 
-_CODE: Final = "from bansong.base.isolation import serve_call; serve_call()"
+_CODE: Final = "import _bansong_start; from bansong.base.isolation import serve_call; serve_call()"
 _POLL_SECONDS: Final = 0.02
 _LONGEST_ANSWER: Final = 1 << 24
 _PLAIN: Final = (str, int, float, bool, type(None))

@@ -28,6 +28,7 @@ LOCALE_DIR: Final = Path(__file__).parent.parent / "locale"
 VARIABLE: Final = "BANSONG_LANG"
 _FORMER_VARIABLE: Final = "BIZVERIFY_LANG"
 
+_LONGEST_VALUE: Final = 300
 _KOREAN_ENDING: Final = re.compile(r"(?:니다|세요)\Z")
 _KOREAN_SENTENCE: Final = re.compile(r"(?:니다|세요)(?:\(.*\))?\Z")
 
@@ -51,7 +52,13 @@ class PythonAudience:
     sets_limits = True
 
     def option(self, name: str, value: object = NO_VALUE) -> str:
-        return f"`{name}={'' if value is NO_VALUE else repr(value)}`"
+        return f"`{name}={'' if value is NO_VALUE else shorten(value)}`"
+
+
+def shorten(value: object) -> str:
+    """Return how a value is written in Python, or its type if that is long: no message prints a frame."""
+    written = repr(value)
+    return f"<{type(value).__name__}>" if "\n" in written or len(written) > _LONGEST_VALUE else written
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, wraps
@@ -17,6 +19,7 @@ FIELD_SAID_TWICE: Final = Problem(
     "options.field_said_twice", "{option} is a field of {other_option}, which is given as well; say it there"
 )
 VALUE_INVALID: Final = Problem("options.value_invalid", "{option}: must be {wanted}")
+VALUE_TYPE_WRONG: Final = Problem("options.value_type_wrong", "{option}: must be {wanted}, not a {given}")
 
 Kind = TypeVar("Kind")
 
@@ -119,6 +122,15 @@ def _specs_of(kind: type) -> tuple[OptionSpec, ...]:
     )
 
 
+def _is_of_type(spec: OptionSpec, value: Any) -> bool:
+    # what would fail late and obscurely: a frame, and for a path anything but that
+    classes = type(value).__mro__
+    if "Path" not in spec.type or value is None or isinstance(value, str | os.PathLike):
+        return not any(hasattr(kind, "iter_rows") or hasattr(kind, "iloc") for kind in classes)
+    named = {kind.__name__ for kind in classes}.intersection(re.findall(r"\w+", spec.type))
+    return bool(named) or (value is False and "[False]" in spec.type)
+
+
 class Options:
     """Base of classes of options; raises :class:`UsageError` for values against the rules."""
 
@@ -127,6 +139,9 @@ class Options:
     def __post_init__(self) -> None:
         for spec in specs_of(type(self)):
             value = getattr(self, spec.name)
+            if not _is_of_type(spec, value):
+                wrong = {"wanted": spec.type, "given": type(value).__name__}
+                raise UsageError(VALUE_TYPE_WRONG, option=Option(spec.parameter), **wrong)
             if spec.rule is None or (value is None and spec.default is None):
                 continue
             try:

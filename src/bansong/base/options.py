@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from inspect import Parameter, signature
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar
 
-from bansong.base.errors import Problem, UsageError
+from bansong.base.errors import InputError, OutputError, Problem, UsageError
 from bansong.base.files import variable
 from bansong.base.messages import Listed, Option, Phrase, gettext, gettext_noop
 from bansong.base.option import (
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 PARAMETER_UNKNOWN: Final = Problem(
     "options.parameter_unknown", "{function}() has no parameter {name!r}{meant}; it takes {listed}"
 )
+Function = TypeVar("Function", bound=Callable[..., object])
+
 OTHER_ENGINE_ONLY: Final = Problem("options.other_engine_only", "{option} is for {engines}, not for {name}")
 
 
@@ -217,19 +221,50 @@ class ServiceOptions(Options):
         refuse_foreign(kind, differing_fields(self))
 
 
-def check_keywords(
-    function: Callable[..., object], keywords: Any, kind: type[ServiceKeywords] | Any = ServiceKeywords
-) -> None:
-    """Hide the key among a public function's ``keywords``; raise :class:`UsageError` for unknown ones."""
+def shows_keywords(kind: Any, declared: Iterable[type[Options]]) -> Callable[[Function], Function]:
+    """Decorate a function whose ``**options`` are a TypedDict ``kind``: ``help()`` and notebooks show each by name.
+
+    ``declared``: the classes that declare the defaults, in the order shown; the first with a field counts.
+    """
+    hints, defaults = kind.__annotations__, dict[str, Any]()
+    for spec in chain.from_iterable(map(specs_of, declared)):
+        defaults.setdefault(spec.name, spec.default)
+
+    def show(function: Function) -> Function:
+        own = [one for one in signature(function).parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+        named = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[name].__forward_arg__)
+            for name, default in defaults.items()
+            if name in hints
+        ]
+        shown = signature(function).replace(parameters=[*own, *named])
+        function.__signature__ = shown  # type: ignore[attr-defined]
+        return function
+
+    return show
+
+
+def check_keywords(function: Callable[..., object], keywords: Any) -> dict[str, Any]:
+    """Hide the key among a public function's ``keywords``, copy them; raise :class:`UsageError` for unknown ones."""
     hide_key(keywords)
-    own = [name for name, one in signature(function).parameters.items() if one.kind is Parameter.KEYWORD_ONLY]
-    known = [*own, *kind.__annotations__]
+    known = [name for name, one in signature(function).parameters.items() if one.kind is Parameter.KEYWORD_ONLY]
     for name in sorted(set(keywords) - set(known)):
         close = [*get_close_matches(name, known, n=1), *([_RENAMED[name]] if name in _RENAMED else [])]
         meant = Phrase("; did you mean {option}?", option=Option(close[-1])) if close else ""
         raise UsageError(
             PARAMETER_UNKNOWN, function=function.__name__, name=name, meant=meant, listed=", ".join(sorted(known))
         )
+    return {**keywords}
+
+
+class ShortTraceback:
+    """A block from which an error that the caller can mend is raised without our inner calls in its traceback."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if isinstance(error, InputError | UsageError | OutputError) and traceback is not None:
+            traceback.tb_next = None
 
 
 _RENAMED: Final = {"brake": "cancel"}

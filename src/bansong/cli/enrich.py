@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -211,7 +210,7 @@ def verify(as_json: bool, **options: Any) -> None:
         answer = verify_business.verify(**given, status=status)
     warn(str(warning.message) for warning in caught)
     if as_json:
-        print_json(asdict(answer))
+        print_json(answer.as_dict())
     else:
         print_out(str(answer))
         say_table(installed_lines(given))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import pickle
+import platform
 import threading
 import warnings as python_warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,13 +18,13 @@ from typing import Any, Final, Unpack
 import polars as pl
 import pyarrow as pa
 
-from bansong.base.before_polars import refuse_after_fork
+from _bansong_start import build_with_threads
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.errors import BansongError, GazetteerError, InputError, Problem, RegistryError, UsageError
 from bansong.base.messages import Option, Phrase, gettext, parameter
 from bansong.base.option import take_options
-from bansong.base.options import ReadOptions, check_keywords
+from bansong.base.options import ReadOptions, check_keywords, shows_keywords
 from bansong.base.schema import ADDED_COLUMNS, seoul_day
-from bansong.distributed.worker_process import build_with_threads, describe_process
 from bansong.engine.address.batches import BYTES_AT_ONCE, ROWS_AT_ONCE
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.local import LocalEngine
@@ -32,7 +34,7 @@ from bansong.engine.registry import ATTACHED, Registry
 from bansong.history.labels import read_history
 from bansong.run import accounting
 from bansong.run.enrich import AnyEngine, BatchKeywords, take_request
-from bansong.run.options import WriteOptions
+from bansong.run.options import OPTION_KINDS, WriteOptions
 from bansong.run.survey import RowReader, prepare_table
 from bansong.tables import frames
 from bansong.tables.table import Table, contract_name, unique_names, written_column
@@ -152,6 +154,7 @@ KEYS_SCHEMA: Final = pa.schema([(name, pa.string() if name in TEXTS else pa.int6
 _LARGEST_BATCH: Final = 10_000  # rows of a returned batch: Spark's default
 
 
+@shows_keywords(BatchKeywords, OPTION_KINDS)
 def verify_batches(
     sample: Any, *, engine: AnyEngine = "local", threads: int = 1, **options: Unpack[BatchKeywords]
 ) -> BatchVerifier:
@@ -166,8 +169,7 @@ def verify_batches(
 
     Raises :class:`bansong.errors.BansongError`; :class:`bansong.errors.UsageError` for engines that buy lookups.
     """
-    check_keywords(verify_batches, options, BatchKeywords)
-    keywords: dict[str, Any] = {**options}
+    keywords = check_keywords(verify_batches, options)
     read, write = take_options(ReadOptions, keywords), take_options(WriteOptions, keywords)
     request, _, own = take_request(engine, keywords)
     if request.kind.buys:
@@ -214,6 +216,11 @@ def gather_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             held, rows, size = [], 0, 0
     if held:
         yield pa.Table.from_batches(held)
+
+
+def describe_process() -> str:
+    """Return the number of this process and the name of its machine, for messages."""
+    return gettext("process {process} on {machine}", process=os.getpid(), machine=platform.node())
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Unpack
 
+from _bansong_start import map_partition, map_partition_keys
 from bansong.base.messages import gettext
-from bansong.base.options import check_keywords
+from bansong.base.options import check_keywords, shows_keywords
 from bansong.base.schema import ADDED_COLUMNS
-from bansong.distributed.batches import FOUND, TEXTS, BatchVerifier, verify_batches
-from bansong.distributed.worker_process import describe_process, map_partition, map_partition_keys
+from bansong.distributed.batches import FOUND, TEXTS, BatchVerifier, describe_process, verify_batches
 from bansong.engine.records import ALIKE, CROWD, KEYS
 from bansong.run.enrich import AnyEngine, BatchKeywords
+from bansong.run.options import OPTION_KINDS
 from bansong.tables.nested import holders_of
 
 try:
@@ -43,6 +44,7 @@ _KEYS_SCHEMA: Final = StructType(
 )
 
 
+@shows_keywords(BatchKeywords, OPTION_KINDS)
 def enrich(
     df: DataFrame,
     *,
@@ -61,7 +63,7 @@ def enrich(
 
     A DataFrame has no order: add a column with row numbers if the rows are to be put in order again.
     """
-    check_keywords(enrich, options, BatchKeywords)
+    check_keywords(enrich, options)
     session = df.sparkSession
     threads = int(session.conf.get("spark.task.cpus", "1"))
     verifier = verify_batches(df.limit(SAMPLE_ROWS).toArrow(), engine=engine, threads=threads, **options)

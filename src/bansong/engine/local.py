@@ -13,7 +13,7 @@ from typing import Final, Self
 import polars as pl
 
 from bansong.base import business_number
-from bansong.base.before_polars import refuse_after_fork
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.business_number import first_code
 from bansong.base.errors import GazetteerError, Notice, Problem, RegistryError, UsageError
 from bansong.base.messages import LANGS, Lang, Option, Phrase, current_language
@@ -112,12 +112,17 @@ class LocalEngine:
             raise UsageError(UNKNOWN_LANGUAGE, lang=lang, known=" / ".join(LANGS))
         self.registry = registry if registry is None or isinstance(registry, Registry) else Registry.open(registry)
         self.status = status if status is None or isinstance(status, StatusOverlay) else StatusOverlay(status)
-        self.gazetteer = Gazetteer.open(gazetteer) if isinstance(gazetteer, str | Path) else gazetteer
+        self.gazetteer = gazetteer if isinstance(gazetteer, Gazetteer | None) else Gazetteer.open(gazetteer)
         self.model = model if isinstance(model, Scorecard) else Scorecard.load(model)
         self.lang: Lang = lang or current_language()
         self.today = day_given("today", today)
         self.history = history
         self.choices = self._look_up(choices)
+
+    def __repr__(self) -> str:
+        sources = {name: getattr(self, name) for name in ("registry", "status", "gazetteer", "model", "lang", "today")}
+        shown = ", ".join(f"{name}={source!r}" for name, source in sources.items() if source is not None)
+        return f"LocalEngine({shown}, history={self.history is not None}, choices={self.choices is not None})"
 
     def with_known(self, known: Known) -> Self:
         """Return a copy that takes the history, statuses or choices it lacks from ``known``."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 import polars as pl
 
 from bansong.base import business_number
-from bansong.base.before_polars import refuse_after_fork
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.business_number import first_code
 from bansong.base.errors import Problem, UsageError
 from bansong.base.messages import Lang, Option
@@ -61,6 +61,9 @@ class StatusOverlay:
         else:
             raise UsageError(STATUS_SOURCE_UNUSABLE, parameter=Option("status"), name__=type(statuses).__name__)
         self.more = self._statuses.more
+
+    def __repr__(self) -> str:
+        return f"StatusOverlay(version={self.version!r}, rows={self.rows})"
 
     @property
     def path(self) -> Path | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 from msgspec import structs
 
-from bansong.base.before_polars import refuse_after_fork
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.cancel import CancelToken, StopRequest, run_async
 from bansong.base.display import Progress
 from bansong.base.errors import BansongError, OutputError, Problem, StoppedError

@@ -13,13 +13,20 @@ import msgspec
 import polars as pl
 
 from bansong.base import business_number
-from bansong.base.before_polars import refuse_after_fork
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.display import Shown, listed_counts
 from bansong.base.errors import BansongError, LabelError, Problem, UsageError
 from bansong.base.files import as_path, is_remote, variable
 from bansong.base.messages import Listed, Option, Phrase, count_rows, current_language, gettext, gettext_of, ngettext
 from bansong.base.option import take_options
-from bansong.base.options import ReadOptions, ServiceKeywords, ServiceOptions, check_keywords, service_options
+from bansong.base.options import (
+    ReadOptions,
+    ServiceKeywords,
+    ServiceOptions,
+    check_keywords,
+    service_options,
+    shows_keywords,
+)
 from bansong.base.schema import Choice, CodeWord, role_code, role_word, seoul_day
 from bansong.engine.risk.reasons import KNOWN_DTYPES
 from bansong.engine.risk.reasons import parse_reasons as known_from
@@ -84,6 +91,7 @@ _LABELLED: Final = (
 )
 
 
+@shows_keywords(LabelKeywords, (LabelOptions, ServiceOptions))
 def label(outcomes: str | Path, **options: Unpack[LabelKeywords]) -> LabelReport:
     """Record the outcomes of one mailing: which letters came back, why and when.
 
@@ -113,9 +121,8 @@ def label(outcomes: str | Path, **options: Unpack[LabelKeywords]) -> LabelReport
     nothing was recorded. Raises :class:`bansong.errors.OutputError` for an output that cannot be written, perhaps
     after recording; the same call continues.
     """
-    check_keywords(label, options, LabelKeywords)
+    keywords = check_keywords(label, options)
     refuse_after_fork()
-    keywords: dict[str, Any] = {**options}
     asked = take_options(LabelOptions, keywords)
     return _record(as_path(outcomes), asked, cast(ServiceKeywords, keywords))
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from bansong.base.before_polars import refuse_after_fork
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.display import Shown, pad_text
 from bansong.base.errors import LabelError, Problem
 from bansong.base.messages import (

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from bansong.base.before_polars import refuse_after_fork
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.display import Progress, Shown
 from bansong.base.errors import GazetteerError, Problem, UsageError
 from bansong.base.messages import Listed, Phrase, gettext, gettext_of, ngettext

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import polars as pl
 
-from bansong.base.before_polars import refuse_after_fork
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.cancel import CancelToken, run_async
 from bansong.base.display import Progress, Shown
 from bansong.base.errors import AuthenticationError, GazetteerError, Problem, RegistryError, UsageError

@@ -15,7 +15,7 @@ from typing import Final, Literal
 import polars as pl
 
 from bansong.base import business_number
-from bansong.base.before_polars import refuse_after_fork
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.display import Shown
 from bansong.base.errors import InputError, OutputError, Problem, StoreError, UsageError
 from bansong.base.files import as_path

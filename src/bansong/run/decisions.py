@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 import polars as pl
 import polars.selectors as cs
 
-from bansong.base.before_polars import refuse_after_fork
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.display import Shown
 from bansong.base.errors import BansongError, InputError, Notice, Problem, UsageError
 from bansong.base.files import as_path, private_folder
 from bansong.base.messages import Lang, Option, current_language, gettext
-from bansong.base.options import ALL_SHEETS, ENGINE_KINDS, ReadKeywords, ReadOptions, check_keywords
+from bansong.base.options import ALL_SHEETS, ENGINE_KINDS, ReadKeywords, ReadOptions, check_keywords, shows_keywords
 from bansong.base.remote import fetch_file
 from bansong.base.schema import ACTIONS, ADDED_COLUMNS, DECIDED_MARKS, FILE, HEADERS, Choice, code_expr, word_of
 from bansong.engine.address.attach import attach
@@ -296,6 +296,7 @@ class LettersReport(Shown):
         return [(gettext("input"), self.path), *self.written.lines()]
 
 
+@shows_keywords(ReadKeywords, (ReadOptions,))
 def letters(
     file: str | Path,
     output: str | Path,
@@ -310,12 +311,12 @@ def letters(
 
     ``file``: an output of :func:`enrich`, also sorted, filtered, with other columns, without some rows; the actions,
     corrected addresses and names in it count. ``output``, ``letter_columns``, ``letter_cost``, ``allow_empty``: as
-    ``letters`` and so on of :func:`enrich`. ``prefix``, ``columns``, ``sheet``, …: how the file was made, and is read.
+    ``letters`` and so on of :func:`enrich`. ``prefix``, ``sheet``, …: how the file was made, and is read.
 
     Raises :class:`InputError` for a file without our actions, or with unknown ones, and :class:`OutputError`.
     """
     refuse_after_fork()
-    check_keywords(letters, options, ReadKeywords)
+    check_keywords(letters, options)
     path, wanted = as_path(file), WriteOptions(letters=output, letter_cost=letter_cost, allow_empty=allow_empty)
     sides = SideFiles.of_run(wanted)
     if not isinstance(options.get("sheet"), str | None) or options.get("sheet") == ALL_SHEETS:

@@ -10,11 +10,11 @@ from typing import Any, Final, Literal, TypedDict, Unpack, cast, overload
 
 import polars as pl
 
-from bansong.base.before_polars import refuse_after_fork
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.cancel import CancelToken
 from bansong.base.display import AskedProgress, progress_asked
 from bansong.base.errors import Problem, UsageError
-from bansong.base.messages import Lang, Listed, Option, Phrase, gettext_noop
+from bansong.base.messages import Lang, Listed, Option, Phrase, gettext_noop, shorten
 from bansong.base.option import choose_options, specs_of, take_options
 from bansong.base.options import (
     ENGINE_KINDS,
@@ -23,11 +23,13 @@ from bansong.base.options import (
     ReadKeywords,
     ReadOptions,
     ServiceKeywords,
+    ShortTraceback,
     StatusOptions,
     StatusSource,
     check_keywords,
     engine_kind,
     service_options,
+    shows_keywords,
     status_options,
 )
 from bansong.engine.address.gazetteer import Gazetteer
@@ -39,7 +41,7 @@ from bansong.history.labels import Labels, read_history
 from bansong.history.scorecards import resolve_model
 from bansong.reference.reviews import Choices, read_choices
 from bansong.run.files_report import FilesReport
-from bansong.run.options import LocalOptions, RunOptions, WriteOptions
+from bansong.run.options import OPTION_KINDS, LocalOptions, RunOptions, WriteOptions
 from bansong.run.report import Report
 from bansong.run.runner import Run
 from bansong.run.table import RunStart
@@ -49,9 +51,7 @@ from bansong.tables.inputs import is_one_file
 OPTION_TOO_LATE: Final = Problem(
     "engines.option_too_late", "{option} is said when an engine is made; it is given as {engine}"
 )
-ENGINE_UNKNOWN: Final = Problem(
-    "engines.engine_unknown", "unknown engine {engine!r}; use {listed}, or an engine object"
-)
+ENGINE_UNKNOWN: Final = Problem("engines.engine_unknown", "unknown engine {engine}; use {listed}, or an engine object")
 
 AnyEngine = EngineName | LocalEngine | Engine  # the name of an engine, or one itself
 
@@ -75,7 +75,7 @@ class EngineRequest:
         given = LocalEngineAdapter(engine) if isinstance(engine, LocalEngine) else engine
         kind = getattr(given, "kind", None)
         if isinstance(engine, type) or not isinstance(kind, EngineKind):
-            raise UsageError(ENGINE_UNKNOWN, engine=engine, listed=Listed(ENGINE_KINDS, gettext_noop(" or ")))
+            raise UsageError(ENGINE_UNKNOWN, engine=shorten(engine), listed=Listed(ENGINE_KINDS, gettext_noop(" or ")))
         self.given, self.kind = given, kind
 
     def open(self, history: pl.LazyFrame | None, choices: Choices = None) -> Engine:
@@ -195,6 +195,7 @@ def enrich(input: str | Path, output: str | Path | None = None, **options: Unpac
 def enrich(input: Inputs, output: str | Path | None = None, **options: Unpack[_AllKeywords]) -> FilesReport: ...
 
 
+@shows_keywords(EnrichKeywords, OPTION_KINDS)
 def enrich(
     input: str | Path | Inputs,
     output: str | Path | None = None,
@@ -270,36 +271,37 @@ def enrich(
 
     Raises :class:`bansong.errors.BansongError`: nothing was published then, as after ``KeyboardInterrupt``.
     """
-    check_keywords(enrich, options, EnrichKeywords)
-    _refuse_other_than_files(input)
-    start = RunStart.now()
-    keywords: dict[str, Any] = {**options}
-    reads = choose_options("read", read, take_options(ReadOptions, keywords))
-    writes = choose_options("write", write, take_options(WriteOptions, keywords))
-    request, local, own = take_request(engine, keywords)
-    asking = request.status_options(own)
-    if writes.with_outcomes and own.labels is False:
-        raise UsageError(LABELS_TURNED_OFF)
-    known = read_history(own.labels)
-    of_run: dict[str, Any] = {"start": start, "known": known, "cancel": cancel, "status": asking}
-    of_run["model"] = Path(local.model) if isinstance(local.model, str | Path) else None
-    answering = request.open(known.history if known else None, own.choices)
-    if isinstance(input, str | Path) and (own.keep_going or writes.merge or not is_one_file(input)):
-        raise UsageError(INPUTS_NOT_LISTED, path=str(input))
-    with progress_asked(None if dry_run else own.progress, request.progress_unit) as of_run["progress"]:
-        run = Run.over(input, output, answering, reads, writes, keep_going=own.keep_going, **of_run)
-        return run.plan() if dry_run else run.carry_out()
+    with ShortTraceback():
+        keywords = check_keywords(enrich, options)
+        _refuse_other_than_files("input", input)
+        _refuse_other_than_files("output", "" if output is None else output)
+        start = RunStart.now()
+        reads = choose_options("read", read, take_options(ReadOptions, keywords))
+        writes = choose_options("write", write, take_options(WriteOptions, keywords))
+        request, local, own = take_request(engine, keywords)
+        asking = request.status_options(own)
+        if writes.with_outcomes and own.labels is False:
+            raise UsageError(LABELS_TURNED_OFF)
+        known = read_history(own.labels)
+        of_run: dict[str, Any] = {"start": start, "known": known, "cancel": cancel, "status": asking}
+        of_run["model"] = Path(local.model) if isinstance(local.model, str | Path) else None
+        answering = request.open(known.history if known else None, own.choices)
+        if isinstance(input, str | Path) and (own.keep_going or writes.merge or not is_one_file(input)):
+            raise UsageError(INPUTS_NOT_LISTED, path=str(input))
+        with progress_asked(None if dry_run else own.progress, request.progress_unit) as of_run["progress"]:
+            run = Run.over(input, output, answering, reads, writes, keep_going=own.keep_going, **of_run)
+            return run.plan() if dry_run else run.carry_out()
 
 
-def _refuse_other_than_files(given: object) -> None:
-    items = given if isinstance(given, list | tuple) else (given,)
+def _refuse_other_than_files(name: str, given: object) -> None:
+    items = given if name == "input" and isinstance(given, list | tuple) else (given,)
     wrong = next((one for one in items if not isinstance(one, str | Path)), None)
     if wrong is None and given is not None:
         return
     remedy = Phrase("give the path of a file, or a list of paths")
-    if is_frame(wrong):
+    if name == "input" and is_frame(wrong):
         remedy = Phrase("verify_frame() verifies a frame")
-    raise UsageError(OPTION_TYPE_WRONG, option=Option("input"), type=type(wrong).__name__, remedy=remedy)
+    raise UsageError(OPTION_TYPE_WRONG, option=Option(name), type=type(wrong).__name__, remedy=remedy)
 
 
 @overload
@@ -310,6 +312,7 @@ def plan(input: str | Path, output: str | Path | None = None, **options: Unpack[
 def plan(input: Inputs, output: str | Path | None = None, **options: Unpack[_PlanKeywords]) -> FilesReport: ...
 
 
+@shows_keywords(EnrichKeywords, OPTION_KINDS)
 def plan(
     input: str | Path | Inputs,
     output: str | Path | None = None,
@@ -321,7 +324,7 @@ def plan(
     **options: Unpack[EnrichKeywords],
 ) -> Report | FilesReport:
     """Return what :func:`enrich` would do with the same arguments; spends and writes nothing."""
-    check_keywords(plan, options, EnrichKeywords)
+    check_keywords(plan, options)
     return enrich(input, output, engine=engine, read=read, write=write, dry_run=True, cancel=cancel, **options)
 
 
@@ -333,6 +336,7 @@ async def aenrich(input: str | Path, output: str | Path | None = None, **options
 async def aenrich(input: Inputs, output: str | Path | None = None, **options: Unpack[_AllKeywords]) -> FilesReport: ...
 
 
+@shows_keywords(EnrichKeywords, OPTION_KINDS)
 async def aenrich(
     input: str | Path | Inputs,
     output: str | Path | None = None,
@@ -348,7 +352,7 @@ async def aenrich(
 
     A cancelled run that buys waits for the answers under way before it ends.
     """
-    check_keywords(aenrich, options, EnrichKeywords)
+    check_keywords(aenrich, options)
     import anyio.lowlevel
     import anyio.to_thread
 

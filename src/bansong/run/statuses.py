@@ -11,7 +11,7 @@ from typing import Any, Final
 import polars as pl
 
 from bansong.base import business_number, schema
-from bansong.base.before_polars import refuse_after_fork
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.cancel import CancelToken, run_async
 from bansong.base.display import AskedProgress, Progress, progress_asked
 from bansong.base.errors import AuthenticationError, ColumnError, InputError, Problem, UsageError

@@ -6,9 +6,9 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, Unpack, overload
 
 import polars as pl
 
@@ -24,7 +24,7 @@ from bansong.base.errors import Problem, UsageError
 from bansong.base.files import new_run_id
 from bansong.base.messages import Option, current_language, gettext
 from bansong.base.option import take_options
-from bansong.base.options import ReadOptions, check_keywords
+from bansong.base.options import ReadOptions, ShortTraceback, check_keywords, shows_keywords
 from bansong.engine.local import ROW_PROBLEM
 from bansong.engine.protocol import Purchase, Records, RunContext
 from bansong.engine.records import ROW_ID, with_digits
@@ -33,15 +33,17 @@ from bansong.run import accounting
 from bansong.run.accounting import RowCounts, statuses_of
 from bansong.run.charts import waterfall
 from bansong.run.columns import unknown_extra_columns, with_duplicates, with_extra_columns
-from bansong.run.enrich import AnyEngine, FrameKeywords, VerifyKeywords, take_request
-from bansong.run.options import WriteOptions
+from bansong.run.enrich import AnyEngine, BatchKeywords, FrameKeywords, VerifyKeywords, take_request
+from bansong.run.options import OPTION_KINDS, WriteOptions
 from bansong.run.survey import PreparedTable, prepare_table
 from bansong.run.table import AnsweredRecords, EngineStep
 from bansong.tables import frames
 from bansong.tables.frames import as_known_frame, collect_like
-from bansong.tables.table import Enriched, with_copies
+from bansong.tables.table import SAMPLE_ROWS, Enriched, with_copies
 
 if TYPE_CHECKING:
+    import pyarrow
+
     from bansong.run.charts import Chart
 
 POINTS_MISSING: Final = Problem(
@@ -69,6 +71,10 @@ class Verification:
     reasons: tuple[str, ...]
     row_status: str
     row_note: str | None
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the fields as plain values, ``reasons`` as a list, as ``--json`` prints them."""
+        return {**asdict(self), "reasons": [*self.reasons]}
 
     def waterfall(self) -> Chart:
         """Draw how the points add up to the score: a bar for each reason, the base first.
@@ -112,6 +118,10 @@ class Verification:
         return facts
 
 
+LAZY_BUYS_NOTHING: Final = Problem(
+    "options.lazy_buys_nothing",
+    "{engine} buys lookups, and a lazy query may run twice; give the local engine here, or buy with verify_frame()",
+)
 LOCAL_ENGINE_ONLY: Final = Problem(
     "options.local_engine_only", "{option} is for the local engine, not for {name}: the service is not told of it"
 )
@@ -119,6 +129,7 @@ LOCAL_ENGINE_ONLY: Final = Problem(
 _MAX_SILENCE_S: Final = 10.0  # without a reply of the tax authority, while a person waits for one answer
 
 
+@shows_keywords(VerifyKeywords, OPTION_KINDS)
 def verify(
     b_no: str | int,
     name: str | None = None,
@@ -135,8 +146,7 @@ def verify(
     tax authority does not reply within 10 seconds, there is a warning, and the stored status is used.
     Raises :class:`bansong.errors.BansongError`.
     """
-    check_keywords(verify, options, VerifyKeywords)
-    keywords: dict[str, Any] = {**options}
+    keywords = check_keywords(verify, options)
     request, local, own = take_request(engine, keywords)
     asking, answers_locally = request.status_options(own), request.kind.answers_locally
     for_local = {"zipcode": zipcode, "registry": local.registry, "gazetteer": local.gazetteer, "model": local.model}
@@ -166,28 +176,63 @@ def _record(cells: tuple[str | None, ...]) -> Records:
     return Records(rows.with_row_index(ROW_ID).with_columns(pl.lit(None, pl.String).alias(ROW_PROBLEM)), 1)
 
 
-Frame = TypeVar("Frame")  # polars, pandas or pyarrow; the result has the type of the argument
+class PandasFrame(Protocol):
+    """A pandas DataFrame, of any subclass, for type checkers."""
+
+    @property
+    def iloc(self) -> Any: ...
+    @property
+    def columns(self) -> Any: ...
 
 
-def verify_frame(frame: Frame, *, engine: AnyEngine = "local", **options: Unpack[FrameKeywords]) -> Frame:
+class ArrowTable(Protocol):
+    """A pyarrow Table or RecordBatch, for type checkers."""
+
+    @property
+    def column_names(self) -> Any: ...
+    def rename_columns(self, names: Any) -> Any: ...
+
+
+class ArrowStream(Protocol):
+    """An object that gives Arrow data: a reader of batches, a relation of duckdb."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> object: ...
+
+
+AnyFrame: TypeAlias = Any  # what `help()` shows; type checkers see the overloads
+Frame = TypeVar("Frame", bound=pl.DataFrame | pl.LazyFrame | PandasFrame | ArrowTable)
+
+
+@overload
+def verify_frame(frame: Frame, *, engine: AnyEngine = "local", **options: Unpack[FrameKeywords]) -> Frame: ...
+
+
+@overload
+def verify_frame(
+    frame: ArrowStream, *, engine: AnyEngine = "local", **options: Unpack[FrameKeywords]
+) -> pyarrow.Table: ...
+
+
+@shows_keywords(FrameKeywords, OPTION_KINDS)
+def verify_frame(frame: AnyFrame, *, engine: AnyEngine = "local", **options: Unpack[FrameKeywords]) -> AnyFrame:
     """Verify the rows of a frame: return it in the same type and order, with nine answer columns added.
 
-    ``frame``: polars (also lazy, which is verified at once), pandas or pyarrow; a pyarrow Table is returned for any
-    other object that gives Arrow data (``__arrow_c_stream__``: a reader of batches, a relation of duckdb). The user's
-    own columns are returned as they were: a pandas index, dtypes, attrs, metadata. Headers of several levels are joined
-    to find the columns, and the nine columns stand on the first level. ``reasons`` holds lists of strings. Arguments as
-    for :func:`enrich`; warnings are Python warnings.
+    ``frame``: polars (also lazy, which is verified at once; :func:`scan_verify` stays lazy), pandas or pyarrow; a
+    pyarrow Table is returned for any other object that gives Arrow data (``__arrow_c_stream__``: a reader of batches, a
+    relation of duckdb). The user's own columns are returned as they were: a pandas index, dtypes, attrs, metadata.
+    Headers of several levels are joined to find the columns, and the nine columns stand on the first level. ``reasons``
+    holds lists of strings. Arguments as for :func:`enrich`; warnings are Python warnings.
     Raises :class:`bansong.errors.BansongError`.
     """
-    check_keywords(verify_frame, options, FrameKeywords)
-    keywords: dict[str, Any] = {**options}
-    read, write = take_options(ReadOptions, keywords), take_options(WriteOptions, keywords)
-    request, _, own = take_request(engine, keywords)
-    asking = request.status_options(own)
-    given = as_known_frame(frame)
-    # a lazy frame is collected, since its rows are read more than once and must stay the same
-    table = frames.read(given.collect(engine="streaming") if isinstance(given, pl.LazyFrame) else given)
-    prepared = prepare_table(table, read, write, request.kind)
+    with ShortTraceback():
+        keywords = check_keywords(verify_frame, options)
+        read, write = take_options(ReadOptions, keywords), take_options(WriteOptions, keywords)
+        request, _, own = take_request(engine, keywords)
+        asking = request.status_options(own)
+        given = as_known_frame(frame)
+        # a lazy frame is collected, since its rows are read more than once and must stay the same
+        table = frames.read(given.collect(engine="streaming") if isinstance(given, pl.LazyFrame) else given)
+        prepared = prepare_table(table, read, write, request.kind)
     for warning in prepared.warnings:
         warnings.warn(warning, stacklevel=2)
     known = read_history(own.labels) if request.kind.answers_locally else None
@@ -205,7 +250,42 @@ def verify_frame(frame: Frame, *, engine: AnyEngine = "local", **options: Unpack
     for note in _notes_on(prepared, step, counts, tallied, purchase):
         warnings.warn(note, stacklevel=2)
     accounting.check_balance(table.count(), counts, rows_out)
-    return cast(Frame, result)
+    return result
+
+
+@shows_keywords(BatchKeywords, OPTION_KINDS)
+def scan_verify(frame: pl.LazyFrame, *, engine: AnyEngine = "local", **options: Unpack[BatchKeywords]) -> pl.LazyFrame:
+    """Add the nine answer columns to a lazy frame, as a part of its query: nothing is verified before that runs.
+
+    Only the first thousand rows are collected, and a gazetteer is loaded, at once: with the headers these rows decide
+    which columns hold number, name and address; ``columns`` names others. The query streams (``sink_parquet``,
+    ``collect(engine="streaming")``) and keeps the rows and their order. ``engine``: ``local`` or a
+    :class:`LocalEngine`; other arguments as for :func:`verify_frame`.
+
+    Left out is what needs all rows before the first answer: crowded addresses and numbers with several addresses among
+    the reasons, ``duplicate_of``, statuses fetched from the tax authority (an ``engine`` may have its ``status``),
+    lookups that are bought, and the check that every row is accounted for. :func:`verify_frame` does all of these.
+
+    Raises :class:`bansong.errors.BansongError`; a damaged registry or gazetteer fails when the query runs.
+    """
+    with ShortTraceback():
+        keywords = check_keywords(scan_verify, options)
+        read, write = take_options(ReadOptions, keywords), take_options(WriteOptions, keywords)
+        request, _, own = take_request(engine, keywords)
+        if request.kind.buys:
+            raise UsageError(LAZY_BUYS_NOTHING, engine=Option("engine", request.kind.name))
+        table = frames.read(frame)
+        sample = replace(table, frame=table.head(SAMPLE_ROWS).collect(engine="streaming").lazy())
+        prepared = prepare_table(sample, read, write, request.kind)
+    for warning in prepared.warnings:
+        warnings.warn(warning, stacklevel=2)
+    known = read_history(own.labels)
+    answering = request.open(known.history if known else None)
+    records = answering.prepare(Records(prepared.reader.read(table)))
+    rows = answering.answer(records, RunContext("a frame", new_run_id(datetime.now(UTC)))).of(records.rows)
+    rows = schema.with_words(with_extra_columns(rows, prepared.extras, answering.local.gazetteer), prepared.lang)
+    worded = with_copies(rows, prepared.layout)
+    return Enriched(table, worded, prepared.layout, tally=worded).with_titles(lists=True)
 
 
 def _lay_out(prepared: PreparedTable, step: EngineStep, answers: AnsweredRecords) -> Enriched:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bansong.base import business_number
-from bansong.base.before_polars import refuse_after_fork
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.display import Shown
 from bansong.base.errors import Problem, StoreError, UsageError
 from bansong.base.files import list_folder, state_directory

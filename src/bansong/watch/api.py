@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar, Unpac
 import polars as pl
 
 from bansong.base import business_number
-from bansong.base.before_polars import refuse_after_fork
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.cancel import CancelToken, run_async, run_until_interrupted
 from bansong.base.display import AskedProgress, Progress, progress_asked
 from bansong.base.errors import DoubtError, NotFoundError, Problem, RejectedError, ServiceError, UsageError
 from bansong.base.files import as_path, variable
 from bansong.base.messages import Option, Phrase, count_rows, gettext_noop, gettext_of
-from bansong.base.options import ReadOptions, check_keywords, service_options
+from bansong.base.options import ReadOptions, ServiceOptions, check_keywords, service_options, shows_keywords
 from bansong.client.dispatcher import Halt
 from bansong.notify.queue import korean_iso
 from bansong.run.options import WriteOptions
@@ -75,6 +75,20 @@ class Placed:
     first_check_at: str | None = None
 
 
+class ServiceTerms(TypedDict, total=False):
+    """Options as in :class:`ServiceOptions`. An interrupted sync waits ``drain`` seconds for replies."""
+
+    base_url: str | None  # or BANSONG_BASE_URL
+    api_key: ApiKey | str | None  # or BANSONG_API_KEY
+    key_file: str | Path | None  # or BANSONG_API_KEY_FILE
+    allow_http: bool
+    rate: float  # requests a second, by default 50
+    concurrency: int  # by default 16
+    timeout: float  # seconds to wait for a reply, by default 30
+    drain: float  # by default 10
+
+
+@shows_keywords(ServiceTerms, (ServiceOptions,))
 def sync(
     file: str | Path,
     *,
@@ -100,7 +114,7 @@ def sync(
     :class:`bansong.errors.BansongError` if the file or the list cannot be read; later refusals of the service are in
     the report.
     """
-    check_keywords(sync, terms, ServiceTerms)
+    check_keywords(sync, terms)
     watches = open_store(local, **terms)
     path = as_path(file)
     wanted = ReadOptions(columns, sheet, encoding, json_path, delimiter=delimiter)
@@ -123,6 +137,7 @@ def sync(
     return replace(report, applied=True, done=_settle_doubts(watches, found.frame, done))
 
 
+@shows_keywords(ServiceTerms, (ServiceOptions,))
 def add(
     b_no: str | int,
     name: str | None = None,
@@ -135,7 +150,7 @@ def add(
 
     Raises :class:`NumberError` for an invalid number, and the service's errors.
     """
-    check_keywords(add, terms, ServiceTerms)
+    check_keywords(add, terms)
     watches, number = open_store(local, **terms), business_number.compact(b_no)
     entry = pl.DataFrame([(number, name or None, address or None)], schema=BUSINESS, orient="row")
     listed = watches.frame()
@@ -149,38 +164,41 @@ def add(
     return Placed(_find_watches(watches, number)["watch_id"][0], number, state, korean_iso(done.first_check_by))
 
 
+@shows_keywords(ServiceTerms, (ServiceOptions,))
 def remove(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFrame:
     """Remove a watch by its identifier, or all watches of a business number.
 
     Returns the removed watches: ``watch_id``, ``biz_no``, ``name``, ``address``. Raises :class:`NotFoundError`.
     """
-    check_keywords(remove, terms, ServiceTerms)
+    check_keywords(remove, terms)
     watches = open_store(local, **terms)
     found = _find_watches(watches, which)
     _raise_for(watches.carry_out(Steps(remove=found["watch_id"].to_list()), lambda _done, _total: None))
     return found.select("watch_id", *BUSINESS)
 
 
+@shows_keywords(ServiceTerms, (ServiceOptions,))
 def entries(*, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFrame:
     """Return a watch list as a frame, in its order.
 
     Columns: ``watch_id``, ``biz_no`` (ten digits), ``name``, ``address``, ``biz_status``, ``grade`` (String);
     ``created_at``, ``checked_at``, ``next_check_at``, ``closed_at`` (Datetime, UTC), null if unknown.
     """
-    check_keywords(entries, terms, ServiceTerms)
+    check_keywords(entries, terms)
     times = {"created_at": "created", "checked_at": "checked", "next_check_at": "due", "closed_at": "closed"}
     texts = ("watch_id", "biz_no", "name", "address", "biz_status", "grade")
     listed = open_store(local, **terms).frame()
     return listed.select(*texts, **{name: utc_expr(column) for name, column in times.items()})
 
 
+@shows_keywords(ServiceTerms, (ServiceOptions,))
 def history(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -> History:
     """Return the grade history of one watched business; displays as a plot and a table in a notebook.
 
     ``which``: a watch's identifier, or a business number watched once. Raises :class:`NotFoundError`;
     :class:`PlanError` if the account's plan has no history.
     """
-    check_keywords(history, terms, ServiceTerms)
+    check_keywords(history, terms)
     watches = open_store(local, **terms)
     found = _find_watches(watches, which)
     if found.height > 1:
@@ -197,9 +215,10 @@ def history(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -
     )
 
 
+@shows_keywords(ServiceTerms, (ServiceOptions,))
 def history_frame(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFrame:
     """Return :func:`history` as a frame: ``at`` (Datetime, UTC), ``before``, ``after``, ``biz_status`` (String)."""
-    check_keywords(history_frame, terms, ServiceTerms)
+    check_keywords(history_frame, terms)
     return history(which, local=local, **terms).frame
 
 
@@ -292,19 +311,6 @@ URL_MISSING: Final = Problem(
 T = TypeVar("T")
 # ``None``, false: the service's list; true: the user's default local list; else the file of a local list
 Local = str | Path | bool | None
-
-
-class ServiceTerms(TypedDict, total=False):
-    """Options as in :class:`ServiceOptions`. An interrupted sync waits ``drain`` seconds for replies."""
-
-    base_url: str | None  # or BANSONG_BASE_URL
-    api_key: ApiKey | str | None  # or BANSONG_API_KEY
-    key_file: str | Path | None  # or BANSONG_API_KEY_FILE
-    allow_http: bool
-    rate: float  # requests a second, by default 50
-    concurrency: int  # by default 16
-    timeout: float  # seconds to wait for a reply, by default 30
-    drain: float  # by default 10
 
 
 def open_store(local: Local = None, **terms: Any) -> WatchStore:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from bansong.base.before_polars import refuse_after_fork
+from bansong.base.after_fork import refuse_after_fork
 from bansong.base.cancel import CancelToken, run_async, run_until_interrupted
 from bansong.base.errors import OutputError, Problem, StoreError, UsageError
 from bansong.base.files import variable

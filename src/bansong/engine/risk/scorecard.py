@@ -361,6 +361,9 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __hash__(self) -> int:
         return hash(self.version)  # fields with dictionaries have no hash; equal cards have equal versions
 
+    def __repr__(self) -> str:
+        return f"Scorecard(version={self.version!r}, features={len(self.features)})"
+
     @classmethod
     def load(cls, path: str | Path | None = None) -> Scorecard:
         """Read a scorecard file, by default the built-in one; raise :class:`ModelError` with file and field."""

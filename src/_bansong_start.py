@@ -1,6 +1,7 @@
-"""Set polars' threads in a worker process before polars is imported.
+"""Starts of processes that must do something before polars is imported: the command, workers of a cluster, children.
 
-This module must not import polars, directly or not.
+``import bansong`` imports polars, unless this module was imported before it (decision 003). So nothing here imports
+bansong or polars at the top level.
 """
 
 from __future__ import annotations
@@ -8,22 +9,25 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import platform
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
-
-from bansong.base.messages import gettext
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
     from bansong.distributed.batches import BatchVerifier
 
-
-log = logging.getLogger(__name__)
+log = logging.getLogger("bansong.distributed")
 
 THREADS: Final = "POLARS_MAX_THREADS"
+
+
+def main() -> None:
+    """Run the command ``bansong``, which imports polars once it handles the stop signals, and only if it needs it."""
+    from bansong.cli.app import main
+
+    main()
 
 
 def build_with_threads(threads: int, build: bytes) -> Any:
@@ -55,8 +59,3 @@ def map_partition_keys(
 ) -> Iterator[RecordBatch]:
     """Yield the row keys of a partition, followed by its columns ``beside``."""
     return verifier.map_keys(batches, beside)
-
-
-def describe_process() -> str:
-    """Return the number of this process and the name of its machine, for messages."""
-    return gettext("process {process} on {machine}", process=os.getpid(), machine=platform.node())
