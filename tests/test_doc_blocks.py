@@ -37,7 +37,6 @@ INSTALLS = "installs: CI gives README's commands, and installs the wheel"
 SERVES = "serves until Ctrl-C: test_server_process.py, test_local_app.py, test_fake_service.py"
 BUCKET = "a bucket, or a server of the web: test_cloud.py"
 ASKS = "asks a person: test_settings.py"
-ORCHESTRATOR = "not installed; run once, by hand"
 NOT_RUN = {
     "python3 -m venv": INSTALLS,
     ".venv/bin/": INSTALLS,
@@ -54,9 +53,7 @@ NOT_RUN = {
     "bansong enrich https://": BUCKET,
     "BANSONG_API_KEY=… pytest tests/conformance": "tests the tests: each run of the suite runs tests/conformance",
     "from standardwebhooks": "a package of others",
-    "from airflow": ORCHESTRATOR,
-    "from prefect": ORCHESTRATOR,
-    "import dagster": ORCHESTRATOR,
+    "from airflow": "not installed; run once, by hand",
     "from bansong.distributed import spark": "needs Java: test_distributed_spark.py",
     "import ray": "not installed: test_distributed_recipes.py",
     "import daft": "not installed: test_distributed_recipes.py",
