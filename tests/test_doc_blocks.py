@@ -33,33 +33,19 @@ from bansong.jobs.job_file import load_job_file
 from bansong.testing import FakeNts, FakeService, serve
 from conftest import ROOT, SAMPLE, runner, write
 
-INSTALLS = "installs: CI gives README's commands, and installs the wheel"
-SERVES = "serves until Ctrl-C: test_server_process.py, test_local_app.py, test_fake_service.py"
-BUCKET = "a bucket, or a server of the web: test_cloud.py"
-ASKS = "asks a person: test_settings.py"
 NOT_RUN = {
-    "python3 -m venv": INSTALLS,
-    ".venv/bin/": INSTALLS,
-    "source .venv/": INSTALLS,
-    "pip install": INSTALLS,
-    "bansong setup": ASKS,
-    "bansong app": SERVES,
-    "BANSONG_NTS_KEY=… bansong serve": SERVES,
-    "bansong resolve 3f9a2c81d0aa": "the id of an upload in doubt: test_paid_cli.py",
-    "bansong resolve 8c1f22e07b5d4410": "the id of a lookup in doubt: test_paid_cli.py",
-    "bansong report 20261123T212041-d441b7": "the id of a run: test_report_page.py",
-    "bansong enrich s3://": BUCKET,
-    "bansong enrich 's3://": BUCKET,
-    "bansong enrich https://": BUCKET,
-    "BANSONG_API_KEY=… pytest tests/conformance": "tests the tests: each run of the suite runs tests/conformance",
+    r"python3 -m venv|\.venv/bin/|source \.venv/|pip install": "CI gives README's commands, and installs the wheel",
+    "bansong setup": "asks a person: test_settings.py",
+    "bansong app|BANSONG_NTS_KEY=… bansong serve": "serves until Ctrl-C: test_local_app.py, test_server_process.py",
+    "bansong resolve [38]": "the id of an upload, of a lookup in doubt: test_paid_cli.py",
+    "bansong report 2026": "the id of a run: test_report_page.py",
+    "bansong enrich '?(s3|https)://": "a bucket, a server of the web: test_cloud.py",
+    "BANSONG_API_KEY=… pytest tests/conformance": "each run of the suite runs tests/conformance",
     "from standardwebhooks": "a package of others",
     "from airflow": "not installed; run once, by hand",
-    "from bansong.distributed import spark": "needs Java: test_distributed_spark.py",
-    "import ray": "not installed: test_distributed_recipes.py",
-    "import daft": "not installed: test_distributed_recipes.py",
+    "from bansong.distributed import spark|import (ray|daft)": "test_distributed_spark.py, test_distributed_recipes.py",
 }
-"""How commands, and lines of Python, begin that are not run, and why. Each is on a page, or the test fails."""
-
+"""Commands, and lines of Python, that are not run, and why. Each is on a page, or the test fails."""
 ELSEWHERE = {
     "console": "root, systemd and podman: test_deploy.py reads what it can",
     "powershell": "Windows: test_windows.py",
@@ -115,7 +101,7 @@ def test_each_block_is_run_or_its_exception_is_named() -> None:
     assert {block.language for block in blocks} == {"bash", "python", "toml", "json", "text", *ELSEWHERE}
     assert [key for key in BY_OTHERS if not any(block.language == key[1] for block in BLOCKS[key[0]])] == []
     lines = [line for block in blocks if block.language in ("bash", "python") for line in commands_of(block)]
-    assert [start for start in NOT_RUN if not any(line.startswith(start) for line in lines)] == []
+    assert [one for one in NOT_RUN if not any(re.match(one, line) for line in lines)] == []
     texts = [block for block in blocks if block.language == "text"]
     shown = [block.shown for block in blocks]
     assert [one.page for one in texts if one.text not in shown] == ["docs/how_it_works.md"]  # a picture
@@ -138,8 +124,10 @@ def test_what_the_pages_call_bansong_with_exists() -> None:
     assert wrong == []
 
 
-def test_job_files_and_json_of_the_pages_are_read(tmp_path: Path) -> None:
+def test_python_job_files_and_json_of_the_pages_are_read(tmp_path: Path) -> None:
     for block in (block for page in PAGES for block in BLOCKS[page]):
+        if block.language == "python":
+            compile(block.text, block.page, "exec")
         if block.language == "toml":
             (tmp_path / "job.toml").write_text(block.text, encoding="utf-8")
             load_job_file(tmp_path / "job.toml")
@@ -159,8 +147,8 @@ def values_of(text: str) -> list[Any]:
 class Desk:
     """A folder in which the commands of a page are given; those of bansong, in this process."""
 
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        self.folder = folder
+    def __init__(self, page: str, folder: Path, environment: dict[str, str]) -> None:
+        self.page, self.folder = page, folder
         (folder / "bin").mkdir()
         for name, words in {"bansong": f'"{sys.executable}" -m bansong', "curl": f"{shutil.which('curl')} -sS"}.items():
             write(folder / "bin" / name, f'#!/bin/sh\nexec {words} "$@"\n').chmod(0o755)
@@ -251,13 +239,6 @@ class AtTheSample(datetime):
         return datetime(2026, 11, 28, 12, tzinfo=tz)
 
 
-def truth() -> dict[str, str]:
-    """What the fake of the tax authority knows: the statuses of the sample."""
-    words = {"계속사업자": "active", "휴업자": "suspended", "폐업자": "closed"}
-    source = pl.read_csv(SAMPLE / "registry_source.csv", infer_schema=False)
-    return dict(source.select("사업자등록번호", pl.col("사업자상태").replace_strict(words)).iter_rows())
-
-
 @pytest.fixture(scope="session")
 def lists(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the lists that the pages name, before anything is done with them."""
@@ -302,40 +283,40 @@ def checked_lists(lists: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.fixture
-def page(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def desk(page: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+def desk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    page = str(request.param)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(schema, "datetime", AtTheSample)
     shutil.copytree(request.getfixturevalue("lists" if page in FAST else "checked_lists"), tmp_path, dirs_exist_ok=True)
+    statuses = pl.read_csv(SAMPLE / "registry_source.csv", infer_schema=False).select("사업자등록번호", "사업자상태")
+    words = {"계속사업자": "active", "휴업자": "suspended", "폐업자": "closed"}
     environment = {"BANSONG_LANG": "ko" if "ko" in re.split(r"[./]", page) else "en"}
     with ExitStack() as stack:
         if not page.endswith("tutorial.md"):  # which needs no key, as it says
             environment |= {"BANSONG_API_KEY": KEY, "BANSONG_NTS_KEY": KEY}
             environment["BANSONG_BASE_URL"] = stack.enter_context(serve(FakeService(KEY)))
-            environment["BANSONG_NTS_URL"] = stack.enter_context(serve(FakeNts(KEY, truth())))
-        made = Desk(tmp_path, environment)
+            environment["BANSONG_NTS_URL"] = stack.enter_context(
+                serve(FakeNts(KEY, {one: words[status] for one, status in statuses.iter_rows()}))
+            )
+        made = Desk(page, tmp_path, environment)
         stack.callback(made.close)
         yield made
 
 
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, marks=[] if page in FAST else pytest.mark.process) for page in PAGES if BLOCKS[page]],
-    indirect=True,
-)
+MARKED = [pytest.param(page, marks=[] if page in FAST else pytest.mark.process) for page in PAGES if BLOCKS[page]]
+
+
+@pytest.mark.parametrize("desk", MARKED, indirect=True)
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::ResourceWarning")
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_the_blocks_of_a_page_do_what_it_shows(page: str, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_blocks_of_a_page_do_what_it_shows(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     names: dict[str, Any] = {"__name__": "page"}
-    for block in (block for block in BLOCKS[page] if (page, block.language) not in BY_OTHERS):
-        commands = [line for line in commands_of(block) if not line.startswith(tuple(NOT_RUN))]
+    for block in (block for block in BLOCKS[desk.page] if (desk.page, block.language) not in BY_OTHERS):
+        commands = [line for line in commands_of(block) if not re.match("|".join(NOT_RUN), line)]
+        where = f"{desk.page}:{block.line}"
         if block.language == "bash":
             given = [desk.give(line, block.shown or "") for line in commands]
-            assert [one for one in given if one[1]] == [], f"{page}:{block.line}"
+            assert [one for one in given if one[1]] == [], where
             printed = "".join(text for *_, text in given)
         elif block.language == "python" and commands == commands_of(block):
             for name, value in desk.environment.items():
@@ -343,8 +324,7 @@ def test_the_blocks_of_a_page_do_what_it_shows(page: str, desk: Desk, monkeypatc
             printed = run_python(block, names)
         else:
             continue
-        if block.shown is not None:
-            assert comparable(printed) == comparable(block.shown), f"{page}:{block.line}\n{printed}"
+        assert block.shown is None or comparable(printed) == comparable(block.shown), f"{where}\n{printed}"
 
 
 def run_python(block: Block, names: dict[str, Any]) -> str:
