@@ -31,7 +31,7 @@ from bansong.base import schema
 from bansong.cli.app import app
 from bansong.jobs.job_file import load_job_file
 from bansong.testing import FakeNts, FakeService, serve
-from conftest import ROOT, SAMPLE, runner, write
+from conftest import ROOT, SAMPLE, json_of, runner, write
 
 NOT_RUN = {
     r"python3 -m venv|\.venv/bin/|source \.venv/|pip install": "CI gives README's commands, and installs the wheel",
@@ -191,11 +191,11 @@ class Desk:
         if command.startswith("bansong "):
             done = self.bansong(*shlex.split(command)[1:], env=self.environment)
         else:
-            script = f"set -a; {command}\ncode=$?; env -0 > environment; exit $code"
+            keep = f"'{sys.executable}' -c 'import json, os; print(json.dumps(dict(os.environ)))' > environment.json"
+            script = f"set -a; {command}\ncode=$?; {keep}; exit $code"
             where = {"cwd": self.folder, "env": os.environ | self.environment}
             done = subprocess.run(["bash", "-c", script], **where, capture_output=True, text=True)
-            lines = (self.folder / "environment").read_text(encoding="utf-8").split("\0")
-            self.environment |= dict(line.split("=", 1) for line in lines if "=" in line)
+            self.environment |= json_of(self.folder / "environment.json")
         return done.returncode, done.stderr + done.stdout
 
     def _begin(self, command: str) -> int:
