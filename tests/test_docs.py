@@ -5,10 +5,8 @@ from __future__ import annotations
 import doctest
 import re
 import runpy
-import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,12 +14,9 @@ from typing import Any
 
 import openpyxl
 import pytest
-from click.testing import CliRunner
 
 import bansong as bs
-from bansong.base.messages import use_language
-from bansong.cli.app import app
-from bansong.testing import FakeNts, FakeService, serve
+from bansong.testing import FakeService, serve
 from conftest import NINE, ROOT, SAMPLE, json_of, write
 
 sys.path.insert(0, str(ROOT / "docs"))
@@ -79,12 +74,6 @@ def test_the_examples_of_tests_run(library: str, request: pytest.FixtureRequest)
     names[f"test_with_{library}"](*fixtures)
 
 
-PAGES = ("buying", "runbook", "scheduling", "service", "testing", "watch")
-SHELL = ["README.md", "README.ko.md", *(f"docs/{name}.md" for name in PAGES)]
-SHELL += [f"docs/ko/{path.name}" for path in (ROOT / "docs" / "ko").glob("*.md")]
-"""Pages with lines for the shell."""
-
-
 def test_the_readme_names_all_nine_columns_and_two_commands() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     table = text.split("## What you get")[1].split("## Use")[0]
@@ -92,44 +81,8 @@ def test_the_readme_names_all_nine_columns_and_two_commands() -> None:
     assert len(re.findall(r"^python3 -m venv .*$", text, flags=re.M)) == 2
 
 
-def test_the_lines_for_the_shell_name_commands_and_options_that_exist() -> None:
-    wrong = []
-    for page in SHELL:
-        blocks = "\n".join(re.findall(r"```bash\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.S))
-        for words in re.findall(r"^bansong ([^#\n]+)", blocks, flags=re.M):
-            command = app
-            for word in words.split():
-                command = getattr(command, "commands", {}).get(word, command)
-            known = {option for parameter in command.params for option in parameter.opts}
-            if command is app or set(re.findall(r"(?<!\w)(-{1,2}[a-z][a-z-]*)", words)) - known:
-                wrong.append(f"{page}: {words}")
-    assert wrong == []
-
-
-def test_the_examples_are_python_that_can_stand_alone() -> None:
-    pages = ["README.md", *(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
-    blocks = [(page, block) for page in pages for block in python_blocks(page)]
-    assert len([compile(block, page, "exec") for page, block in blocks]) > 20
+def test_the_examples_of_the_number_run() -> None:
     assert doctest.testmod(bs.number)[0] == 0 < doctest.testmod(bs.number)[1]
-
-
-@pytest.mark.process
-def test_the_korean_quickstart_runs_as_it_stands(sample_folder: Path) -> None:
-    text = (ROOT / "docs" / "ko" / "quickstart.md").read_text(encoding="utf-8")
-    lines = [line for line in re.findall(r"^bansong (.*)$", text, flags=re.M) if "sample_data/" in line]
-    assert len(lines) == 4
-    for line in ["config set headers ko", *lines]:  # which `bansong setup` does
-        result = CliRunner().invoke(app, ["--lang", "ko", *shlex.split(line)])
-        assert result.exit_code == 0, result.output
-    found = openpyxl.load_workbook(sample_folder / "결과.xlsx").worksheets[0]
-    assert "조치" in [cell.value for cell in found[1]]
-    assert openpyxl.load_workbook(sample_folder / "발송명단.xlsx").worksheets[0].max_row > 1
-    assert "확인 결과" in (sample_folder / "보고서.html").read_text(encoding="utf-8")
-    (block,) = python_blocks("docs/ko/quickstart.md")
-    with use_language("ko"):
-        scope: dict[str, Any] = {}
-        exec(block.replace('bs.set_language("ko")', ""), scope)
-    assert len(scope["결과"]) == 300
 
 
 def python_blocks(page: str) -> list[str]:
@@ -141,34 +94,6 @@ def sample_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "sample_data").symlink_to(SAMPLE)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.mark.usefixtures("sample_folder", "url")
-@pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize(
-    ("page", "needs", "names"),
-    [
-        ("README.md", "", ("report", "frame", "one", "lazy", "checked", "account")),
-        ("docs/buying.md", "", ("report",)),
-        ("docs/status.md", "", ("frame", "engine")),
-        ("docs/watch.md", "standardwebhooks", ("report", "status_of")),
-    ],
-)
-def test_the_examples_run(page: str, needs: str, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve(FakeNts("test-key", {"1248100998": "active"})) as nts:
-        monkeypatch.setenv("BANSONG_NTS_URL", nts)
-        monkeypatch.setenv("BANSONG_NTS_KEY", "test-key")
-        scope: dict[str, Any] = {}
-        for block in python_blocks(page):
-            if not needs or needs not in block:
-                exec(compile(block, page, "exec"), scope)
-    assert set(names) <= set(scope)
-
-
-def test_the_example_of_labels_runs(sample_folder: Path, run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    (block,) = re.findall(r"```bash\n(.*?)```", (ROOT / "docs/labels.md").read_text(encoding="utf-8"), flags=re.S)[:1]
-    codes = [run(*shlex.split(line)[1:]).returncode for line in block.strip().splitlines()]
-    assert codes == [0, 0]
 
 
 NOTEBOOKS = [(path.stem, lang) for path in sorted((ROOT / "notebooks/sources").glob("*.py")) for lang in ("en", "ko")]
