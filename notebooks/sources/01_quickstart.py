@@ -122,4 +122,4 @@ pd.read_excel(out / "review.xlsx", header=1, dtype=str).dropna(axis=1).T
 # %% [markdown] lang="ko"
 # 다음 노트북: [휴·폐업 상태와 주소](02_statuses_and_addresses.ko.ipynb)
 #
-# 더 읽기: [빠른 시작](../docs/ko/quickstart.md) · [조치 안내](../docs/ko/actions.md) · [데이터 준비](../docs/ko/preparing-data.md)
+# 더 읽기: [따라 하기](../docs/ko/tutorial.md) · [조치 안내](../docs/ko/actions.md) · [데이터 준비](../docs/ko/preparing-data.md)
