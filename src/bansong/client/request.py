@@ -233,6 +233,8 @@ def idempotency_header(idempotency_key: str | None) -> dict[str, str] | None:
 def check_headers(headers: Mapping[str, str] | None, option: str = "headers") -> dict[str, str]:
     """Return further headers, in lower case; raise :class:`UsageError` for those that the client sends itself."""
     found: dict[str, str] = {}
+    if not isinstance(headers, Mapping | None):
+        wrong_type(option, headers, Phrase("a dict of texts"))
     for name, value in (headers or {}).items():
         if not (isinstance(value, str) and _VISIBLE.fullmatch(name) and value.isascii() and value.isprintable()):
             raise UsageError(VALUE_INVALID, option=Option(option), wanted=Phrase("visible ASCII characters"))
