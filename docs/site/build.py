@@ -68,8 +68,9 @@ THEME_WORDS = {
     "Toggle table of contents sidebar": "목차 여닫기",
     "Toggle Light / Dark / Auto color theme": "밝은 화면, 어두운 화면, 자동",
     "Toggle navigation of": "하위 메뉴:",
+    'search query.": [\n            ""': 'search query.": [\n            "${resultCount}쪽을 찾았습니다."',
 }
-"""What the theme says in English only."""
+"""What the theme says in English only, and what Sphinx's Korean leaves blank."""
 
 
 OTHER: dict[Lang, Lang] = {"en": "ko", "ko": "en"}
@@ -90,6 +91,7 @@ def lay_out(lang: Lang, target: Path) -> set[str]:
     own, others = pages_of(lang), pages_of(OTHER[lang])
     special = {"docs": "index", **({"docs/decisions": "decisions/index"} if lang == "en" else {"docs/cli.md": "cli"})}
     texts = {place: resolved(path, place, own | special, others, target) for path, place in own.items()} | made
+    texts["readme"] = texts["readme"].replace("# bansong", {"en": "# Overview", "ko": "# 처음 안내"}[lang], 1)
     texts["index"] += "".join(_contents(title, places.split()) for title, places in SECTIONS[lang].items())
     if lang == "en":
         texts["decisions/index"] = "# Decisions\n\n```{toctree}\n:glob:\n\n[0-9]*\n```\n"
@@ -146,7 +148,7 @@ def build(lang: Lang) -> int:
     os.environ["BANSONG_SITE"] = json.dumps({"language": lang, "other": other, "name": NAMES[other], "twins": found})
     options = ["-q", "-W", "--keep-going", "-E", "-d", str(ROOT / "build" / "site-state" / lang)]
     done = build_main([*options, "-c", str(HERE), "-b", "html", str(source), str(target)])
-    for page in target.rglob("*.html") if lang == "ko" else ():
+    for page in (*target.rglob("*.html"), target / "_static" / "translations.js") if lang == "ko" else ():
         text = page.read_text(encoding="utf-8")
         for english, korean in THEME_WORDS.items():
             text = text.replace(english, korean)

@@ -102,7 +102,8 @@ def _problem_entries(lang: Lang) -> Iterator[str]:
     for area, entries in groupby(problems().items(), lambda one: one[0].partition(".")[0]):
         yield f"## `{area}`"
         for code, (problem, name) in entries:
-            text = as_markdown(re.sub(r"\{(\w+)[^{}]*\}", r"{\1}", gettext(problem.text)))
+            message = problem.plural if lang == "en" and problem.plural else gettext(problem.text)
+            text = as_markdown(re.sub(r"\{(\w+)[^{}]*\}", r"{\1}", message))
             kind = getattr(bs.errors, name)
             shown = f"{{py:class}}`bansong.errors.{name}`" if lang == "en" else f"`{name}`"
             is_error = issubclass(kind, BansongError)
@@ -215,7 +216,7 @@ def _python_entry(name: str) -> str:
     if inspect.isfunction(thing):
         return f".. autofunction:: bansong.{name}"
     values = [f"{key}: {one}" for key, one in thing.items()] if isinstance(thing, Mapping) else [repr(thing)]
-    return "\n".join([f".. py:data:: bansong.{name}\n\n   ::\n", *(f"      {value}" for value in values)])
+    return "\n".join([f".. py:data:: {own}\n   :module: {module}\n\n   ::\n", *(f"      {value}" for value in values)])
 
 
 # the JSON of reports
@@ -260,7 +261,7 @@ SAMPLES: dict[str, Callable[[], Any]] = {
 def _report(command: str, kind: Any, report: dict[str, Any]) -> str:
     types = {name: str(field.type) for name, field in kind.__dataclass_fields__.items()}
     rows = "\n".join(starmap("| `{}` | {} | {} |".format, _rows(report, types)))
-    shown = f"## `bansong {command} --json`\n\nThe fields of {{py:class}}`{kind.__module__}.{kind.__name__}`\n\n"
+    shown = f"## `bansong {command} --json`\n\nThe fields of {{py:class}}`~{kind.__module__}.{kind.__name__}`\n\n"
     return f"{shown}| key | type | for example |\n| --- | --- | --- |\n{rows}"
 
 
