@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # check.py
@@ -38,7 +39,6 @@ SECTIONS: dict[Lang, dict[str, str]] = {
         "설명": "readme privacy",
     },
 }
-NOT_YET = {"tutorial"} - {path.stem for path in ROOT.glob("docs/tutorial.md")}
 ELSEWHERE = {
     "en": {
         "README.md": "readme",
@@ -91,10 +91,10 @@ def lay_out(lang: Lang, target: Path) -> set[str]:
     own, others = pages_of(lang), pages_of(OTHER[lang])
     special = {"docs": "index", **({"docs/decisions": "decisions/index"} if lang == "en" else {"docs/cli.md": "cli"})}
     texts = {place: resolved(path, place, own | special, others, target) for path, place in own.items()} | made
-    texts["readme"] = texts["readme"].replace("# bansong", {"en": "# Overview", "ko": "# 처음 안내"}[lang], 1)
-    texts["index"] += "".join(_contents(title, places.split()) for title, places in SECTIONS[lang].items())
     if lang == "en":
         texts["decisions/index"] = "# Decisions\n\n```{toctree}\n:glob:\n\n[0-9]*\n```\n"
+    texts["readme"] = texts["readme"].replace("# bansong", {"en": "# Overview", "ko": "# 처음 안내"}[lang], 1)
+    texts["index"] += "".join(_contents(*section, texts) for section in SECTIONS[lang].items())
     for place, text in texts.items():
         page = target / f"{place}.md"
         page.parent.mkdir(parents=True, exist_ok=True)
@@ -103,8 +103,8 @@ def lay_out(lang: Lang, target: Path) -> set[str]:
     return {*texts}
 
 
-def _contents(title: str, places: list[str]) -> str:
-    listed = "\n".join(place for place in places if place not in NOT_YET)
+def _contents(title: str, places: str, texts: Mapping[str, str]) -> str:
+    listed = "\n".join(place for place in places.split() if place in texts)  # Sphinx complains of a page in no list
     return f"\n```{{toctree}}\n:caption: {title}\n:maxdepth: 1\n\n{listed}\n```\n"
 
 
