@@ -34,7 +34,7 @@ language = PLAN["language"]
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 templates_path = [str(HERE / "templates")]
 nitpicky = True
-keep_warnings = False
+smartquotes = False
 
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 4
