@@ -95,7 +95,8 @@ def problems() -> dict[str, tuple[Problem, str]]:
             if kind.endswith("Error") or kind == "Notice":
                 named = {one.id for given in call.args[:2] for one in ast.walk(given) if isinstance(one, ast.Name)}
                 raised |= {own[key].code: kind for key in named & own.keys()}
-    return {code: (found[code], raised.get(code, "BansongError")) for code in sorted(found)}
+    usual = {code: "Notice" if code.startswith("alert.") else "BansongError" for code in sorted(found)}
+    return {code: (found[code], raised.get(code, kind)) for code, kind in usual.items()}
 
 
 def _problem_entries(lang: Lang) -> Iterator[str]:
