@@ -24,16 +24,16 @@ SITE = ROOT / "build" / "site"
 
 SECTIONS: dict[Lang, dict[str, str]] = {
     "en": {
-        "Tutorial": "tutorial",
+        "Tutorial": "tutorial notebooks",
         "How-to": "data-sources app status actions report scheduling labels watch buying client cloud scaling service "
         "runbook testing",
         "Reference": "cli reference/options reference/job-file reference/errors reference/json tables guesses glossary",
         "Reference: Python": " ".join(f"reference/{page}" for page in reference.GROUPS),
         "Explanation": "how_it_works risk risk-accuracy address-accuracy measured privacy",
-        "Project": "readme decisions/index changelog contributing security conduct",
+        "Project": "readme decisions/index changelog versioning contributing security conduct",
     },
     "ko": {
-        "배우기": "tutorial quickstart",
+        "배우기": "tutorial",
         "하는 방법": "app preparing-data actions outcomes scheduled-jobs faq",
         "참고": "cli reference/options reference/job-file reference/errors",
         "설명": "readme privacy",
@@ -47,6 +47,7 @@ ELSEWHERE = {
         "SECURITY.md": "security",
         "CODE_OF_CONDUCT.md": "conduct",
         "benchmarks/README.md": "measured",
+        "notebooks/README.md": "notebooks",
         "docs/site/index.md": "index",
     },
     "ko": {"README.ko.md": "readme", "docs/site/index.ko.md": "index"},

@@ -41,7 +41,6 @@ myst_heading_anchors = 4
 myst_url_schemes = {"http": None, "https": None, "mailto": None, "other": "{{path}}#{{fragment}}"}
 
 autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
@@ -49,7 +48,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"(?!bansong).*"),  # other libraries' pages are not on this machine
     (
         "py:class",
-        r"bansong\..*\.(_\w+|[A-Z]|Frame|FakeApp|Tables|ModelStore)",
+        r"bansong\..*\.(_\w+|[A-Z]|ArrowStream|Column|Frame|FakeApp|Tables|ModelStore)",
     ),  # annotations that only type checkers need
 ]
 
