@@ -14,6 +14,7 @@ from pygments.lexers.shell import BashLexer
 from sphinx.addnodes import desc_signature, pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.pycode import ModuleAnalyzer
 from sphinx.search import languages
 from sphinx.search.en import SearchEnglish
 from sphinx.util.nodes import make_refnode
@@ -113,6 +114,10 @@ def leave_out_of_contents(_: Sphinx, domain: str, kind: str, content: nodes.Elem
 
 
 def setup(app: Sphinx) -> None:
+    for module in ("bansong.run.enrich", "bansong.run.verify"):  # overloads show `**options`, not every keyword
+        source = ModuleAnalyzer.for_module(module)
+        source.analyze()
+        source.overloads.clear()
     app.connect("object-description-transform", leave_out_of_contents)
     app.add_object_type("problem", "problem", objname={"en": "error code", "ko": "오류 코드"}[PLAN["language"]])
     app.add_lexer("cron", BashLexer)
