@@ -165,6 +165,13 @@ def test_a_list_that_is_mostly_invalid_is_said_at_the_top_with_its_likely_cause(
     assert not any("rows invalid" in warning for warning in report.warnings)
 
 
+def test_a_cause_is_named_only_if_most_of_the_invalid_rows_have_it(tmp_path: Path) -> None:
+    report = bs.enrich(listed(tmp_path, "", "1.2E+09", "12481009", "02-345-6789", ACTIVE), tmp_path / "o.csv")
+    said = "4 of 5 rows invalid, for several reasons, in the column '사업자번호': another column holds the numbers, or"
+    assert report.warnings[0].startswith(said)
+    assert f"\n⚠ {report.warnings[0]}" in str(report)
+
+
 def asked(service: FakeService, source: Path, **options: Any) -> bs.Report:
     with serve(service) as url:
         return bs.enrich(source, source.with_name("o.csv"), base_url=url, api_key=bs.ApiKey(KEY), **options)

@@ -465,7 +465,7 @@ async def test_a_copy_has_other_options_and_the_same_connections() -> None:
         with pytest.raises(errors.ServerError):
             await copy.with_raw_response.me(max_retries=0)
         assert (copy._timeouts, original._timeouts) == (Timeouts(5, 5, 5), Timeouts())
-        for wrong in ({"timeout": 0}, {"max_retries": -1}, {"headers": {"X-API-Key": "x"}}):
+        for wrong in ({"timeout": 0}, {"max_retries": -1}, {"headers": {"X-API-Key": "x"}}, {"headers": "x"}):
             with pytest.raises(errors.UsageError):
                 original.with_options(**wrong)  # type: ignore[arg-type]
 

@@ -62,6 +62,8 @@ BY_OTHERS = {
 """Blocks of a page that another test runs."""
 FAST = ("README.md", "README.ko.md", "docs/status.md")
 """Pages of the default suite. The others are marked `process`."""
+FIRST = ("docs/tutorial.md", "docs/ko/tutorial.md")
+"""Pages of a reader who has no result yet: no earlier output is in the folder."""
 KEY = "the-key-of-the-fakes"
 
 
@@ -285,12 +287,13 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     page = str(request.param)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(schema, "datetime", AtTheSample)
-    shutil.copytree(request.getfixturevalue("lists" if page in FAST else "checked_lists"), tmp_path, dirs_exist_ok=True)
+    folder = "lists" if page in (*FAST, *FIRST) else "checked_lists"
+    shutil.copytree(request.getfixturevalue(folder), tmp_path, dirs_exist_ok=True)
     statuses = pl.read_csv(SAMPLE / "registry_source.csv", infer_schema=False).select("사업자등록번호", "사업자상태")
     words = {"계속사업자": "active", "휴업자": "suspended", "폐업자": "closed"}
     environment = {"BANSONG_LANG": "ko" if "ko" in re.split(r"[./]", page) else "en"}
     with ExitStack() as stack:
-        if not page.endswith("tutorial.md"):  # which needs no key, as it says
+        if page not in FIRST:  # which needs no key, as it says
             environment |= {"BANSONG_API_KEY": KEY, "BANSONG_NTS_KEY": KEY}
             environment["BANSONG_BASE_URL"] = stack.enter_context(serve(FakeService(KEY)))
             environment["BANSONG_NTS_URL"] = stack.enter_context(

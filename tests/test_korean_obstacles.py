@@ -76,7 +76,7 @@ def test_a_quota_that_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_column() -> None:
     code, text = say("enrich", "명단.csv", "--columns", "b_no=전화번호")
     assert code == 3
-    assert "'전화번호' 열의 값이 대부분 '전화번호 형식'에 해당합니다" in text
+    assert "('전화번호' 열, 대부분 전화번호 형식)" in text
     example = re.search(r"--columns로 사업자등록번호 열을 지정해 주세요\(예: (\S+)\)", text)[1]
     assert say("enrich", "명단.csv", "--columns", example)[0] == 0
 

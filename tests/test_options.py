@@ -123,10 +123,18 @@ def test_a_misspelt_keyword_names_the_parameters_of_the_function() -> None:
             call("a.csv", bugdet=3)
         fields = caught.value.fields
         assert (caught.value.code, fields["function"]) == ("options.parameter_unknown", function)
-        assert "budget=" in fields["meant"]
-        listed = {*fields["listed"].split(", ")}
-        assert listed > {"read", "write", "cancel", "sheet", "budget"}
+        assert "budget=" in fields["remedy"]
+        with pytest.raises(UsageError) as caught:
+            call("a.csv", qqq=3)
+        listed = {*caught.value.fields["remedy"].removeprefix("it takes ").split(", ")}
+        assert listed > {"input", "read", "write", "cancel", "sheet", "budget"}
         assert ("dry_run" in listed) is (function != "plan")
+
+
+def test_a_misspelt_positional_parameter_is_recognised() -> None:
+    with pytest.raises(UsageError) as caught:
+        bs.verify("124-81-00998", adress="서울 중구 세종대로 110")  # type: ignore[call-arg]
+    assert "`address=`" in caught.value.fields["remedy"]
 
 
 @pytest.mark.parametrize(

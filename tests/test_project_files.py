@@ -31,9 +31,14 @@ def test_actions_are_pinned_and_only_publishing_has_an_identity() -> None:
     assert [one for one in uses if not re.fullmatch(r"actions/[\w-]+@v\d+|pypa/[\w-]+@release/v\d+", one)] == []
     assert "secrets." not in "".join(file.read_text() for file in (ROOT / ".github" / "workflows").iterdir())
     given = {name: job["permissions"] for name, job in jobs().items() if "permissions" in job}
-    assert given == {"publish": {"id-token": "write"}, "tests": {"contents": "read"}}
+    assert given == {
+        "publish": {"id-token": "write"},
+        "pages": {"pages": "write", "id-token": "write"},
+        "tests": {"contents": "read"},
+        "site": {"contents": "read"},
+    }
     assert yaml_of(".github/workflows/tests.yml")["permissions"] == {"contents": "read"}
-    assert yaml_of(".github/workflows/release.yml")["permissions"] == {}
+    assert [yaml_of(f".github/workflows/{name}.yml")["permissions"] for name in ("release", "pages")] == [{}, {}]
 
 
 def test_the_suite_runs_on_all_systems_and_pythons() -> None:

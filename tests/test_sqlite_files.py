@@ -103,6 +103,17 @@ def test_a_file_of_every_earlier_version_gets_the_tables_of_a_new_one(name: str,
     OPEN[name](path).close()
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_a_file_may_be_named_from_the_working_folder(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `BANSONG_STATE_DIR=state`."""
+    kind, file = KINDS[name]
+    monkeypatch.chdir(tmp_path)
+    kind.make(Path(file))
+    OPEN[name](Path(file)).close()
+
+
 def test_a_first_ledger_knows_its_answers_its_doubts_and_its_job(tmp_path: Path) -> None:
     keys = keys_of(scope_of(ORIGIN, None, None), RECORDS)
     with Ledger.open(unpacked("ledger", tmp_path), clock=lambda: 1_763_800_000.0) as ledger:

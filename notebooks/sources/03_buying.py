@@ -84,7 +84,7 @@ report.exit_code, service.paid_total
 # 같은 호출을 다시 하면 이어집니다. 장부에 있는 것은 어느 엔진으로 샀든 다시 사지 않습니다. 이번에는 답 하나를 도중에 잃어버려 봅니다.
 # %%
 service.faults.add(Fault("verify", Reset("after"), at=100))
-bs.enrich(sample, out / "customers.csv", engine="verify", rate=500)
+bs.enrich(sample, out / "customers.csv", engine="verify", rate=500, concurrency=1)
 # %% [markdown] lang="en"
 # One lookup was sent and not answered. It may have been paid, so it is not sent again by itself. Its row is `in_doubt`, with a note.
 # %% [markdown] lang="ko"

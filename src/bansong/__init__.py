@@ -1,6 +1,7 @@
 """Verify a file of Korean business customers before you mail it: ``bansong.enrich("customers.xlsx")``.
 
 Each name has its own help, as ``help(bansong.enrich)``, which documents the options. Read on in README.md.
+Fakes for your tests: ``help("bansong.testing")``; as fixtures of pytest: ``help("bansong.testing.plugin")``.
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
     "too_short": {"en": "fewer than ten digits", "ko": "10자리보다 짧습니다"},
     "too_long": {"en": "more than ten digits", "ko": "10자리보다 깁니다"},
     "grouping": {
-        "en": "ten digits, but not grouped 3-2-5 (a telephone number?)",
-        "ko": "10자리이지만 3-2-5자리로 나뉘어 있지 않습니다(전화번호일 수 있음)",
+        "en": "not grouped 3-2-5 (a telephone number?)",
+        "ko": "3-2-5자리로 나뉘어 있지 않습니다(전화번호일 수 있음)",
     },
     "zeros": {"en": "all zeros", "ko": "모두 0입니다"},
 }
@@ -122,6 +122,7 @@ _SEPARATED: Final = r"^[0-9]{1,3}(?:,[0-9]{3})+(?:\.0*)?$"
 _FRACTION: Final = r"^[0-9]+\.[0-9]*[1-9][0-9]*$"
 _SCIENTIFIC: Final = r"^[0-9]+(\.[0-9]*)?[eE][+]?[0-9]+$"
 _DIGITS: Final = r"^[0-9][0-9. -]*$"
+_TELEPHONE: Final = r"^0[0-9]{1,2}[. -]+[0-9]{3,4}[. -]+[0-9]{4}$"  # nine to eleven digits
 
 
 def _once(rule: Callable[..., pl.Expr], *values: pl.Expr) -> pl.Expr:
@@ -192,6 +193,7 @@ def _problem_of_digits(text: pl.Expr, digits: pl.Expr) -> pl.Expr:
         "letters": ~text.str.contains(_DIGITS),
         "thirteen_digits": length == 13,
         "fraction": text.str.contains(_FRACTION),
+        "grouping": text.str.contains(_TELEPHONE),
         "nine_digits": length == 9,
         "too_short": length < 10,
         "too_long": length > 10,

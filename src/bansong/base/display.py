@@ -97,14 +97,16 @@ class Shown(ABC):
         return str(self)
 
     def __str__(self) -> str:
-        return "\n".join(f"{pad_text(what, self.WIDTH)}{value}" for what, value in self.lines())
+        table = [f"{pad_text(what, self.WIDTH)}{value}" for what, value in self.lines()]
+        return "\n".join([*table, *self._notes()])
 
     def _repr_html_(self) -> str:
-        lines = self.lines()
-        shown = {value for _, value in lines}
+        return facts_table(self.lines()) + "".join(f"<p>{escape(note)}</p>" for note in self._notes())
+
+    def _notes(self) -> list[str]:
+        shown = {value for _, value in self.lines()}
         warnings = (str(warning) for warning in getattr(self, "warnings", ()))
-        notes = (f"<p>⚠ {escape(end_sentence(text))}</p>" for text in warnings if text not in shown)
-        return facts_table(lines) + "".join(notes)
+        return [f"⚠ {end_sentence(text)}" for text in warnings if text not in shown]
 
 
 def pad_text(text: str, width: int) -> str:

@@ -32,9 +32,7 @@ from bansong.base.schema import INPUT_FORMATS
 if TYPE_CHECKING:
     from bansong.base.key import ApiKey, SecretKey
 
-PARAMETER_UNKNOWN: Final = Problem(
-    "options.parameter_unknown", "{function}() has no parameter {name!r}{meant}; it takes {listed}"
-)
+PARAMETER_UNKNOWN: Final = Problem("options.parameter_unknown", "{function}() has no parameter {name!r}; {remedy}")
 Function = TypeVar("Function", bound=Callable[..., object])
 
 OTHER_ENGINE_ONLY: Final = Problem("options.other_engine_only", "{option} is for {engines}, not for {name}")
@@ -247,13 +245,12 @@ def shows_keywords(kind: Any, declared: Iterable[type[Options]]) -> Callable[[Fu
 def check_keywords(function: Callable[..., object], keywords: Any) -> dict[str, Any]:
     """Hide the key among a public function's ``keywords``, copy them; raise :class:`UsageError` for unknown ones."""
     hide_key(keywords)
-    known = [name for name, one in signature(function).parameters.items() if one.kind is Parameter.KEYWORD_ONLY]
+    known = [name for name, one in signature(function).parameters.items() if one.kind is not Parameter.VAR_KEYWORD]
     for name in sorted(set(keywords) - set(known)):
         close = [*get_close_matches(name, known, n=1), *([_RENAMED[name]] if name in _RENAMED else [])]
-        meant = Phrase("; did you mean {option}?", option=Option(close[-1])) if close else ""
-        raise UsageError(
-            PARAMETER_UNKNOWN, function=function.__name__, name=name, meant=meant, listed=", ".join(sorted(known))
-        )
+        meant = Phrase("did you mean {option}?", option=Option(close[-1])) if close else None
+        remedy = meant or Phrase("it takes {listed}", listed=", ".join(sorted(known)))
+        raise UsageError(PARAMETER_UNKNOWN, function=function.__name__, name=name, remedy=remedy)
     return {**keywords}
 
 

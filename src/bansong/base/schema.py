@@ -43,7 +43,7 @@ FILE: Final = "file"  # with the rows of several inputs in one output: the input
 
 RECORD_COLUMNS: Final = ("b_no", "name", "address", "zipcode")  # roles that the engine reads; only ``b_no`` is required
 
-CONTEXT_COLUMNS: Final = ("confirmed",)  # for the embedded engine alone: the day when the address was last confirmed
+CONTEXT_COLUMNS: Final = ("confirmed",)  # for the local engine alone: the day when the address was last confirmed
 
 NAMING_ROLES: Final = ("letter_id", "registered", "key", "recipient")  # what names a letter in a list of outcomes
 

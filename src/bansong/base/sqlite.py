@@ -67,7 +67,7 @@ def is_open_here(path: Path) -> bool:
 def connect(path: Path, *, writing: bool, timeout: float) -> Connection:
     """Open a connection for any thread, in autocommit mode. The caller holds :data:`OPENING`."""
     connection = sqlite3.connect(
-        f"{path.as_uri()}?mode={'rw' if writing else 'ro'}",
+        f"{path.absolute().as_uri()}?mode={'rw' if writing else 'ro'}",
         uri=True,
         timeout=timeout,
         isolation_level=None,

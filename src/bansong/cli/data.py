@@ -69,7 +69,7 @@ def _say_use(report: RegistryReport | GazetteerReport, what: str) -> None:
 
 @click.group()
 def data() -> None:
-    """Build the local data that the embedded engine looks things up in."""
+    """Build a registry or a gazetteer for the local engine."""
 
 
 @data.command(short_help="Build a registry of businesses and their status.")

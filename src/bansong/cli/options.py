@@ -223,7 +223,7 @@ def engine_option(*engines: str) -> Decorator:
         type=click.Choice(engines),
         default="local",
         show_default=True,
-        help="Who answers: the embedded engine at no cost, or the hosted service, paid (hybrid: both).",
+        help="Who answers: the local engine at no cost, or the hosted service, paid (hybrid: both).",
     )
 
 

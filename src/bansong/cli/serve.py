@@ -98,7 +98,7 @@ def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]
         raise UsageError(f"{option.opts[0]}: {error}") from None
 
 
-@click.command(short_help="Run the service yourself, answered by the embedded engine.")
+@click.command(short_help="Run the service yourself, answered by the local engine.")
 @db_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
@@ -184,7 +184,7 @@ def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]
 def serve(
     host: str, port: int, plans: Path | None, trusted_proxies: tuple[str, ...], check: bool, **settings: Any
 ) -> None:
-    """Serve the whole interface of the hosted service over HTTP, answered by the embedded engine.
+    """Serve the whole interface of the hosted service over HTTP, answered by the local engine.
 
     FILE is made if it is missing; keys are made with `bansong keys create --db FILE`. A registry or gazetteer that is
     replaced by a newer one (renamed into its place) is taken up without a restart. SIGTERM and Ctrl-C end it in good

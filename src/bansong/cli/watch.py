@@ -58,7 +58,7 @@ def watch() -> None:
     """Keep a list of businesses that are checked again and again, so that you hear when one of them closes.
 
     The list is kept, and checked, by the hosted service; or, with --local, in a file of your own that
-    `bansong watch check` checks with the embedded engine.
+    `bansong watch check` checks with the local engine.
     """
 
 

@@ -232,6 +232,8 @@ def idempotency_header(idempotency_key: str | None) -> dict[str, str] | None:
 
 def check_headers(headers: Mapping[str, str] | None, option: str = "headers") -> dict[str, str]:
     """Return further headers, in lower case; raise :class:`UsageError` for those that the client sends itself."""
+    if not isinstance(headers, Mapping | None):
+        raise UsageError(VALUE_INVALID, option=Option(option), wanted=Phrase("a dict of header names and texts"))
     found: dict[str, str] = {}
     if not isinstance(headers, Mapping | None):
         wrong_type(option, headers, Phrase("a dict of texts"))
@@ -257,7 +259,9 @@ CERTIFICATE_CHECK_OFF: Final = Problem(
     "{option}: without a check of the certificate whoever answers for {host} would get the API key; give "
     "the path of the CA's certificate instead",
 )
-TIMEOUT_INVALID: Final = Problem("service.timeout_invalid", "{option}: {name} must be a number of seconds above 0")
+TIMEOUT_INVALID: Final = Problem(
+    "service.timeout_invalid", "{option}: the {name} timeout must be a number of seconds above 0"
+)
 
 _CODINGS: Final = ("gzip", "x-gzip", "deflate")
 _MAGIC_BYTES: Final = (b"\x1f\x8b", b"\x78")

@@ -177,7 +177,7 @@ class LocalEngine:
         return self._add_answers(frame, *beside, numbered=True)
 
     def counts(self) -> tuple[pl.Expr, ...]:
-        """Return aggregations over the rows of :meth:`answer`, for :func:`bansong.run.report.match_counts`."""
+        """Return aggregations over the rows of :meth:`answer`, for the counts by match level in a report."""
         return (
             *(STATUS_COUNTS if self.registry or self.status else ()),
             *(_nts_counts(self.status) if self.status else ()),

@@ -84,7 +84,7 @@ class Purchase:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records (:func:`bansong.engine.records.records`) of a run, from one table or several."""
+    """The records (``bansong.engine.records.records``) of a run, from one table or several."""
 
     rows: pl.LazyFrame
     count: int = 0  # 0 if not counted

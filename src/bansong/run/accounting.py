@@ -295,13 +295,13 @@ CHOICES_VANISHED: Final = Problem(
 )
 COLUMN_MOSTLY_INVALID: Final = Problem(
     "alert.column_mostly_invalid",
-    "{invalid:,} of {count:,} row invalid, most of them ({problem}) in the column {header!r}: {cause}",
-    "{invalid:,} of {count:,} rows invalid, most of them ({problem}) in the column {header!r}: {cause}",
+    "{invalid:,} of {count:,} row invalid, {why}, in the column {header!r}: {cause}",
+    "{invalid:,} of {count:,} rows invalid, {why}, in the column {header!r}: {cause}",
 )
 ROWS_MOSTLY_INVALID: Final = Problem(
     "alert.rows_mostly_invalid",
-    "{invalid:,} of {count:,} row invalid, most of them ({problem}): {cause}",
-    "{invalid:,} of {count:,} rows invalid, most of them ({problem}): {cause}",
+    "{invalid:,} of {count:,} row invalid, {why}: {cause}",
+    "{invalid:,} of {count:,} rows invalid, {why}: {cause}",
 )
 ROWS_MOSTLY_FAILED: Final = Problem(
     "alert.rows_mostly_failed",
@@ -343,11 +343,14 @@ def invalid_alert(plan: LookupPlan, header: str | None) -> Notice | None:
     if not is_majority(plan.invalid, plan.rows):
         return None
     problem = max(plan.invalid_by_problem, key=plan.invalid_by_problem.__getitem__, default="missing")
-    counts = {"invalid": plan.invalid, "problem": CodeWord(problem)}
-    cause = Phrase(_LIKELY_CAUSES.get(problem, _UNREAD_COLUMN))
+    if is_majority(plan.invalid_by_problem.get(problem, 0), plan.invalid):
+        why, cause = Phrase("most of them ({problem})", problem=CodeWord(problem)), _LIKELY_CAUSES.get(problem)
+    else:
+        why, cause = Phrase("for several reasons"), None
+    counts = {"invalid": plan.invalid, "why": why, "cause": Phrase(cause or _UNREAD_COLUMN)}
     if header:
-        return Notice(COLUMN_MOSTLY_INVALID, count=plan.rows, header=header, cause=cause, **counts)
-    return Notice(ROWS_MOSTLY_INVALID, count=plan.rows, cause=cause, **counts)
+        return Notice(COLUMN_MOSTLY_INVALID, count=plan.rows, header=header, **counts)
+    return Notice(ROWS_MOSTLY_INVALID, count=plan.rows, **counts)
 
 
 def failure_alert(account: RowCounts, note: str | None) -> Notice | None:

@@ -229,6 +229,7 @@ def enrich(
     last made sure of the address. ``sheet`` (workbooks), ``encoding`` and ``delimiter`` (CSV), ``json_path`` (JSON,
     ``data.items``): where and how the table is read. Without a header (``has_header=False``) columns are called ``#1``,
     ``#2``, …, and roles are found by content.
+
     ``registry``, ``gazetteer``, ``model``, ``lang``, ``today``: see :class:`LocalEngine`.
 
     ``status``: whether the tax authority's free API is asked for statuses that are stored for more than
@@ -253,8 +254,8 @@ def enrich(
 
     ``split="action"`` writes a file for each action beside the output, ``OUT.send.EXT`` and so on. ``letters``: a file
     for the mail house, a row for each letter to be sent, sorted by postal code, with ``letter_columns`` (headers of
-    yours) and the customers' keys; ``letter_cost``: won a letter, for what
-    is saved. An existing list is not replaced by an empty one unless ``allow_empty``; an ``OUT.send.EXT`` is kept as
+    yours) and the customers' keys; ``letter_cost``: the won that a letter costs, from which the report tells what was
+    saved. An existing list is not replaced by an empty one unless ``allow_empty``; an ``OUT.send.EXT`` is kept as
     ``.bak``. ``report``: a web page of the run, in which people's data is masked unless ``unmask``. ``review``: a
     workbook of unsure addresses to choose from, for :func:`bansong.apply_review`. ``choices``: where the chosen
     addresses are, by default in the user's own store; ``False`` for none. The local engine uses them.

@@ -122,7 +122,7 @@ def check(
     tell: Tell | None = None,
     now: Callable[[], float] = time.time,
 ) -> CheckReport:
-    """Verify the due businesses of a local list with the embedded engine, and notify of closures.
+    """Verify the due businesses of a local list with the local engine, and notify of closures.
 
     ``registry``, ``gazetteer``, ``model``, ``labels``, ``lang``, ``today``, ``status`` as for :func:`bansong.enrich`,
     but statuses are fetched daily unless ``max_age`` allows more. ``every``: hours from the start of a watch's last

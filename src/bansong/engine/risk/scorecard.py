@@ -404,7 +404,7 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         Without a readable address there are no probability and grade; the action is ``fix_address`` if a name or a
         masked address was given, and the reasons state what is known. The query can be streamed. ``levels``: see
-        :func:`~bansong.engine.risk.features.levels`. ``origin``: needed if the frame has the columns of
+        ``bansong.engine.risk.features.levels``. ``origin``: needed if the frame has the columns of
         :data:`~bansong.engine.risk.reasons.BY_NTS`. ``every_row``: rows without name and address get ``fix_address``,
         too.
         """
