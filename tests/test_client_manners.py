@@ -799,7 +799,6 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str, str]] = [
     ("create_batch", (Path("a\0.csv"),), {}, "options.path_has_nul", "content"),
     ("create_batch", (Path("/no/such.csv"),), {}, "service.uploaded_file_unreadable", ""),
     ("create_batch", (b"",), {}, "service.upload_empty", "content"),
-    ("me", (), {"headers": [("X-Trace-Id", "1")]}, TYPE, "headers"),
     ("create_batch", (CSV,), {"filename": "a.pdf"}, "service.format_not_taken", "filename"),
     *[("create_batch", (CSV,), {name: 5}, TYPE, name) for name in ("filename", "paid", "offline", "idempotency_key")],
     *[("verify", (number,), {}, TYPE, "b_no") for number in (1248100998, None)],

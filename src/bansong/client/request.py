@@ -235,8 +235,6 @@ def check_headers(headers: Mapping[str, str] | None, option: str = "headers") ->
     if not isinstance(headers, Mapping | None):
         raise UsageError(VALUE_INVALID, option=Option(option), wanted=Phrase("a dict of header names and texts"))
     found: dict[str, str] = {}
-    if not isinstance(headers, Mapping | None):
-        wrong_type(option, headers, Phrase("a dict of texts"))
     for name, value in (headers or {}).items():
         if not (isinstance(value, str) and _VISIBLE.fullmatch(name) and value.isascii() and value.isprintable()):
             raise UsageError(VALUE_INVALID, option=Option(option), wanted=Phrase("visible ASCII characters"))
