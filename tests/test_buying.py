@@ -785,6 +785,25 @@ def test_ctrl_c_can_leave_no_lock_behind(monkeypatch: pytest.MonkeyPatch) -> Non
         assert taken == []
 
 
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals to a thread")
+def test_ctrl_c_while_the_event_loop_starts_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found with SIGTERM in the first second of a run that buys: it waited for ever for a loop that nobody stopped."""
+    begin, started = BlockingPortal.__init__, []
+
+    def interrupted(portal: BlockingPortal) -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        threading.Event().wait(0.2)
+        begin(portal)
+
+    async def main() -> None:
+        started.append(1)
+
+    monkeypatch.setattr(BlockingPortal, "__init__", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_async(main, CancelToken())
+    assert (started, [one.name for one in threading.enumerate() if one.name == "bansong-run"]) == ([], [])
+
+
 def test_ctrl_c_while_a_task_is_being_started_does_not_lose_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The task may run before the portal has said so: found where a call without an answer outlived Ctrl-C by 90 s."""
     submit, begun, ended = BlockingPortal.start_task_soon, threading.Event(), []

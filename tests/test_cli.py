@@ -352,3 +352,15 @@ def test_the_sample_is_written_once_and_the_command_that_is_named_runs(run: Run,
     assert (tmp_path / "my sample" / "customers.csv").read_text() == "mine"
     assert run("sample").returncode == 0
     assert (tmp_path / "sample_data" / "customers.json").exists()
+
+
+def test_a_full_disk_is_said_of_the_sample_that_is_written(run: Run, tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        done = run("sample", "files")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (done.returncode, [*(tmp_path / "files").iterdir()]) == (2, [])
+    assert f"{Path('files/customers.csv')}: cannot be written" in done.stderr

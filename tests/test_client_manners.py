@@ -181,9 +181,9 @@ async def test_what_certainly_was_not_sent_goes_again_and_what_was_read_whole_do
         async with Client(URL, KEY, http_client=network) as service:
             await call(service)
         assert network.asked == 3
-    network = Unreachable(9, read_first=True)  # a transport of the user's may have sent it elsewhere
+    network = Unreachable(9, read_first=True)  # a transport of the user's may have sent it before, or elsewhere
     async with Client(URL, KEY, http_client=network) as service:
-        with pytest.raises(errors.NotSentError):
+        with pytest.raises(errors.DoubtError):
             await service.verify(B_NO)
     assert network.asked == 1
 

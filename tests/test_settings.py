@@ -99,10 +99,10 @@ def test_commands_use_what_is_remembered_and_options_precede_it(run: Run, tmp_pa
 
 
 def test_lines_of_comments_stay(run: Run, config: Path) -> None:
-    write(config, "[letters] # prices of 2026\n# agreed with the mail house\ncost = 500\n")
+    write(config, "[letters] # prices of 2026\n# agreed with\u2028the mail house\ncost = 500\n")
     for _ in range(2):
         assert run("config", "set", "lang", "ko").returncode == 0
-    assert config.read_text("utf-8") == '# agreed with the mail house\nletters.cost = 500\nlang = "ko"\n'
+    assert config.read_text("utf-8") == '# agreed with\u2028the mail house\nletters.cost = 500\nlang = "ko"\n'
 
 
 def test_remembered_letter_columns_apply_where_the_list_has_them(run: Run, tmp_path: Path, config: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import _thread
+import os
 import sys
 import threading
+import warnings
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from functools import partial
 from importlib.util import find_spec
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 _SIGNAL_POLL_S: Final = 0.1  # on some systems a signal does not end a wait without timeout
+_JOIN_TIMEOUT_S: Final = 1.0
 
 
 class CancelToken:
@@ -231,13 +234,90 @@ def _raise_cancelled() -> NoReturn:
     raise CancelledError
 
 
+class LoopThread:
+    """A daemon thread with an event loop, in which ``resource`` is open until :meth:`close`.
+
+    A forked process lacks the thread and leaves the resource alone. As a context manager it gives the portal.
+    """
+
+    # not ``start_blocking_portal``: an interrupt before that has a portal makes it wait for ever
+
+    def __init__(self, name: str, resource: AbstractAsyncContextManager[object]) -> None:
+        self._abort, self._process = False, os.getpid()
+        self._ready: Future[BlockingPortal] = Future()
+        self._thread = threading.Thread(target=self._run, args=[resource], name=name, daemon=True)
+        try:
+            self._thread.start()
+            self.portal = self._ready.result()
+        except BaseException:  # interrupted: the cancelled future ends the thread
+            if not self._ready.cancel() and self._ready.exception() is None:
+                self.portal = self._ready.result()
+                self._signal()
+            with suppress(RuntimeError):  # it has not started yet
+                self._thread.join(_JOIN_TIMEOUT_S)
+            raise
+
+    def __enter__(self) -> BlockingPortal:
+        return self.portal
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._abort = kind is not None
+        self.close()
+
+    @property
+    def is_of_this_process(self) -> bool:
+        return os.getpid() == self._process
+
+    def close(self) -> None:
+        """Wait for calls under way in other threads, then end."""
+        if not self.is_of_this_process:
+            return
+        self._signal()
+        self._thread.join()
+
+    def abandon(self, name: str) -> None:
+        """End without waiting, and warn like an unclosed file: for the garbage collector, and at exit."""
+        if not self.is_of_this_process:
+            return
+        self._abort = True
+        self._signal()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(_JOIN_TIMEOUT_S)
+        warnings.warn(f"unclosed {name}", ResourceWarning, stacklevel=2)
+
+    def _run(self, resource: AbstractAsyncContextManager[object]) -> None:
+        import anyio
+
+        try:
+            anyio.run(self._serve, resource, backend_options=loop_options())
+        except BaseException as error:
+            if not self._ready.done():
+                self._ready.set_exception(error)
+
+    async def _serve(self, resource: AbstractAsyncContextManager[object]) -> None:
+        import anyio
+        from anyio.from_thread import BlockingPortal
+
+        self._stop = anyio.Event()
+        async with resource, BlockingPortal() as portal:
+            self._ready.set_result(portal)
+            await self._stop.wait()
+            await portal.stop(cancel_remaining=self._abort)
+
+    def _signal(self) -> None:
+        stop: Any = self._stop.set
+        if threading.current_thread() is self._thread:  # the garbage collector may run anywhere
+            stop()
+            return
+        with suppress(RuntimeError):  # it has ended already
+            self.portal.start_task_soon(stop)
+
+
 def run_async(main: Callable[[], Awaitable[R]], cancel: CancelToken) -> R:
     """Run async code in the event loop of another thread, since this one may already run a loop (a notebook's)."""
     # The first Ctrl-C cancels the token and waits for ``main`` to end in good order; the second cancels ``main``.
-    from anyio.from_thread import start_blocking_portal
-
     presses = 0
-    with start_blocking_portal(backend_options=loop_options()) as portal:
+    with LoopThread("bansong-run", nullcontext()) as portal:
         cancel.set_portal(portal)
         task = PortalTask(portal, main)
         while True:

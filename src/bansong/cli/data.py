@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
@@ -262,7 +261,7 @@ def sample(folder: Path) -> None:
     make_folder(folder)
     for source in sources:
         with publish_file(folder / source.name) as temporary:
-            shutil.copyfile(source, temporary)
+            temporary.write_bytes(source.read_bytes())
     names = ("customers.xlsx", "registry.parquet", "gazetteer.parquet")
     file, registry, gazetteer = ((folder / name).as_posix() for name in names)
     words = list2cmdline([file, "--registry", registry, "--gazetteer", gazetteer])

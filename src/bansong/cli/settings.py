@@ -131,7 +131,7 @@ def remember(key: str, value: Any) -> None:
     """Write a setting into config.toml, or with ``None`` remove it; print what is set. Comments move to the top."""
     path, name = config_path(), _canonical(key)
     text, found = _parse(path)
-    comments = [f"{line}\n" for line in text.splitlines() if line.lstrip().startswith("#")]
+    comments = [f"{line}\n" for line in text.split("\n") if line.lstrip().startswith("#")]
     values = {_canonical(own): old for own, old in _leaves(found)} | {name: value}
     written = {own: json.dumps(new, ensure_ascii=False, default=str) for own, new in values.items() if new is not None}
     make_folder(path.parent)

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import os
-import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, suppress
 from copy import copy
-from threading import Lock, Thread, current_thread
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
-import anyio
-from anyio.from_thread import BlockingPortal
-
-from bansong.base.cancel import PortalTask, loop_options
+from bansong.base.cancel import LoopThread, PortalTask
 from bansong.base.errors import Problem, UsageError
 from bansong.base.key import ApiKey
 from bansong.client.address import BaseUrl
@@ -117,67 +110,6 @@ CLIENT_ALREADY_OPEN: Final = Problem(
     "service.blocking_client_already_open", "this client is open already: use one `with` at a time"
 )
 
-_JOIN_TIMEOUT_S: Final = 1.0
-
-
-class _LoopThread:
-    # A daemon thread with an event loop. `resource` is open in it until `close`. A forked process lacks the thread and
-    # leaves the resource alone.
-    def __init__(self, resource: AbstractAsyncContextManager[object]) -> None:
-        self._abort, self._process = False, os.getpid()
-        self._ready: Future[BlockingPortal] = Future()
-        self._thread = Thread(target=self._run, args=[resource], name="bansong-client", daemon=True)
-        self._thread.start()
-        try:
-            self.portal = self._ready.result()
-        except BaseException:  # interrupted: the cancelled future ends the thread
-            self._ready.cancel()
-            self._thread.join(_JOIN_TIMEOUT_S)
-            raise
-
-    @property
-    def is_of_this_process(self) -> bool:
-        return os.getpid() == self._process
-
-    def close(self) -> None:
-        # waits for calls under way in other threads
-        if not self.is_of_this_process:
-            return
-        self._signal()
-        self._thread.join()
-
-    def abandon(self, name: str) -> None:
-        # called by the garbage collector and at exit; warns like an unclosed file
-        if not self.is_of_this_process:
-            return
-        self._abort = True
-        self._signal()
-        if current_thread() is not self._thread:
-            self._thread.join(_JOIN_TIMEOUT_S)
-        warnings.warn(f"unclosed {name}", ResourceWarning, stacklevel=2)
-
-    def _run(self, resource: AbstractAsyncContextManager[object]) -> None:
-        try:
-            anyio.run(self._serve, resource, backend_options=loop_options())
-        except BaseException as error:
-            if not self._ready.done():
-                self._ready.set_exception(error)
-
-    async def _serve(self, resource: AbstractAsyncContextManager[object]) -> None:
-        self._stop = anyio.Event()
-        async with resource, BlockingPortal() as portal:
-            self._ready.set_result(portal)
-            await self._stop.wait()
-            await portal.stop(cancel_remaining=self._abort)
-
-    def _signal(self) -> None:
-        stop: Any = self._stop.set
-        if current_thread() is self._thread:  # the garbage collector may run anywhere
-            stop()
-            return
-        with suppress(RuntimeError):  # it has ended already
-            self.portal.start_task_soon(stop)
-
 
 def _blocking(
     method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]],
@@ -242,7 +174,7 @@ class BlockingClient:
             proxy=proxy,
             event_hooks=event_hooks,
         )
-        self._loop: _LoopThread | None = None
+        self._loop: LoopThread | None = None
         self._original: BlockingClient | None = None  # of a copy: has the loop
         self._opening = Lock()
         self._forgotten: weakref.finalize[[str], BlockingClient] | None = None
@@ -321,7 +253,7 @@ class BlockingClient:
             task.cancel()
             raise
 
-    def _loop_thread(self) -> _LoopThread:
+    def _loop_thread(self) -> LoopThread:
         loop = (self._original or self)._loop
         if loop is None:
             raise UsageError(CLIENT_NOT_OPEN, name=type(self).__name__)
@@ -339,7 +271,7 @@ class BlockingClient:
             return self
         with self._opening:
             if self._loop is None:
-                loop = _LoopThread(self.client)
+                loop = LoopThread("bansong-client", self.client)
                 self._forgotten = weakref.finalize(self, loop.abandon, repr(self))
                 self._loop = loop
         return self

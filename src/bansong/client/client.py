@@ -554,8 +554,7 @@ class Client:
                     timeouts=timeouts,
                 )
             except ServiceError as error:
-                was_sent = body is not None and body.complete
-                if attempt > retries or not may_go_again(error, is_free=request.method == "GET", was_sent=was_sent):
+                if attempt > retries or not may_go_again(error, is_free=request.method == "GET"):
                     raise
                 pause = seconds_before(attempt, error.retry_after)
                 _log.debug("%s; retry %d of %d in %.1f s", error, attempt, retries, pause)

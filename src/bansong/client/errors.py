@@ -234,12 +234,12 @@ _MAX_WAIT_S: Final = 8.0
 _random: Final = Random()  # noqa: S311 - it spreads waits, it keeps no secret
 
 
-def may_go_again(error: ServiceError, *, is_free: bool, was_sent: bool) -> bool:
-    """Whether a failed request may be repeated; ``was_sent`` means that its whole body was handed to the network."""
+def may_go_again(error: ServiceError, *, is_free: bool) -> bool:
+    """Whether a failed request may be repeated."""
     if is_long_wait(error.retry_after) or isinstance(error, CertificateError):
         return False
     if not is_free:
-        return isinstance(error, NotSentError) and not was_sent
+        return isinstance(error, NotSentError)
     if isinstance(error, QuotaError):
         return error.retry_after is not None  # without one it is the month's quota
     status = error.status

@@ -362,7 +362,9 @@ class Transport:
             return ShapeError(words, status=status, raw=self._key.redact(raw)[:RAW_KEPT])
         if fault is None and status is not None and not is_damaged:
             return ServiceResponse(asked, status, raw, attempt.headers)
-        untrusted = certificate_error(fault) if isinstance(fault, _NEVER_SENT) else None
+        # a caller's transport that sends again may have sent the whole body before it found no connection
+        is_unsent = isinstance(fault, _NEVER_SENT) and (attempt.body is None or not complete)
+        untrusted = certificate_error(fault) if is_unsent and fault else None
         if untrusted is not None:
             return CertificateError(
                 CERTIFICATE_NOT_TRUSTED,
@@ -372,7 +374,7 @@ class Transport:
             )
         what = Phrase("the answer is compressed and damaged") if is_damaged else self._describe(fault, attempt.timeouts)
         said = Listed([asked, what], ": ")
-        if isinstance(fault, _NEVER_SENT):
+        if is_unsent:
             kind = UnreachableError if is_free else NotSentError
             return kind(Listed([said, Phrase(self._wording.unreachable)]))
         if status is None and not complete:
