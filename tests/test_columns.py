@@ -129,7 +129,7 @@ def test_codes_of_legal_dongs_are_not_taken_for_business_numbers(shared: Path) -
 
 
 WORDS = {
-    "name": "학교명,병원명,시설명,업체,store_name,의료기관명,어린이집명,시설명칭,업소,사업체명,Shop Name,대상시설명,거래선,거래선명",
+    "name": "학교명,병원명,시설명,업체,store_name,의료기관명,어린이집명,시설명칭,업소,Shop Name,거래선,거래선명",
     "b_no": "사업자등록번호,사업자번호,사업자 번호,등록번호,b_no,tax id,Business No.,사업자등록번호(필수)",
     "address": "주소,소재지,도로명주소,사업장 주소,Address,배송지주소,기본주소",
     "zipcode": "우편번호,(신)우편번호,zip code,postal_code",
