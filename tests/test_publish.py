@@ -121,7 +121,7 @@ def test_a_full_disk_blames_the_output(lists: Path, tmp_path: Path, format: str)
     size = output.stat().st_size
     output.unlink()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size * 9 // 10, hard))
     try:
         with pytest.raises(OutputError, match=output.name):
             bs.enrich(lists / "list.csv", output, manifest=tmp_path / "m.json")
