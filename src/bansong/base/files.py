@@ -146,7 +146,7 @@ def last_byte(descriptor: int) -> bytes:
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """Return the sorted entries of a folder, none if it is missing. Unlike ``Path.glob``, raise if it is unreadable."""
+    """Return the sorted entries of a folder. A missing folder has none; an unreadable one raises :class:`OSError`."""
     try:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):

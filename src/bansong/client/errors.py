@@ -119,6 +119,7 @@ def status_error(
 
 
 def is_server_fault(status: int | None) -> bool:
+    """Whether a status says that the service failed (5xx)."""
     return status is not None and 500 <= status < 600
 
 

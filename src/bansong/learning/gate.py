@@ -315,7 +315,7 @@ class Decision:
 
     @property
     def labels_needed(self) -> int | None:
-        """Number of labels after which the e-value was enough; ``None`` if it is not."""
+        """The number of labels at which the e-value reached what is required; ``None`` if it never did."""
         enough = math.log(self.required)
         return next((step.labels for step in self.gate.steps if step.log_e >= enough), None)
 

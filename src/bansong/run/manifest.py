@@ -130,7 +130,7 @@ def remember_rows(
 
 
 def records_of(output: Path | None) -> list[Path]:
-    # of outputs with one name, in whatever folder, or all; the newest first
+    """Return the records of all outputs with this file name, in whatever folder; without one, all. Newest first."""
     name, found = record_of_name(output).name if output else "", list[tuple[int, Path]]()
     for path in (state_directory() / "written").glob(f"{name}*.parquet"):
         with suppress(FileNotFoundError):  # another run removes old ones

@@ -63,7 +63,7 @@ class JobError(Struct):
 
 
 class JobResult(Struct):
-    """The answer to one row of a job, or the ``error`` why it has none. ``row_id`` counts from 0.
+    """The answer to one row of a job, or the ``error`` that prevented one. ``row_id`` counts from 0.
 
     ``b_no`` of a row without a business number is the cell as written, cut after 100 characters.
     """

@@ -289,7 +289,10 @@ class NtsStatuses:
         return self._clock.today() - timedelta(days=floor(min(self._options.max_age, _MAX_AGE_DAYS)))
 
     def read_stored(self, numbers: Sequence[int]) -> StoredStatuses:
-        """Return stored statuses and the numbers to fetch, none if the store fails. It blocks: call it in a thread."""
+        """Return the stored statuses, and the numbers to fetch. If the store fails, both are empty.
+
+        It blocks the event loop: call it in a thread.
+        """
         try:
             found = read_statuses(self._store.read(_series(numbers)))
             since = self.fresh_since()

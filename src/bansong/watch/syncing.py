@@ -342,9 +342,10 @@ def _unusable(read: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SyncReport(Shown):
-    """A file compared with a watch list, and what was done (see :class:`SyncPlan`, :class:`Businesses`).
+    """What :func:`sync` found in a file and a watch list, and what it changed in the list.
 
-    ``kept``: nothing is removed. ``done`` is empty unless ``applied``.
+    ``found``: the file's businesses. ``plan``: the changes that they ask for. ``kept``: no watch is removed. ``done``:
+    the changes that were made; none unless ``applied``.
     """
 
     watches: str

@@ -94,7 +94,7 @@ class Styles:
 
     @classmethod
     def of(cls, part: str, xml: bytes) -> Styles | None:
-        """Return the styles of a part; ``None`` if it has no cell formats, since then none can be added."""
+        """Return the styles of a part. A part without cell formats gives ``None``: no format can be added to it."""
         styles = cls(part, xml)
         return styles if styles.formats else None
 
